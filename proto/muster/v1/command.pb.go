@@ -628,6 +628,7 @@ type Target struct {
 	Stderr        *Output                `protobuf:"bytes,10,opt,name=stderr,proto3" json:"stderr,omitempty"`
 	Result        []byte                 `protobuf:"bytes,11,opt,name=result,proto3" json:"result,omitempty"`                            // what the plugin printed as its result
 	JournalSeq    uint32                 `protobuf:"varint,12,opt,name=journal_seq,json=journalSeq,proto3" json:"journal_seq,omitempty"` // the agent's journal position when it wrote this
+	Late          *Target                `protobuf:"bytes,13,opt,name=late,proto3" json:"late,omitempty"`                                // what the agent reported after this target had become final without it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -744,6 +745,13 @@ func (x *Target) GetJournalSeq() uint32 {
 		return x.JournalSeq
 	}
 	return 0
+}
+
+func (x *Target) GetLate() *Target {
+	if x != nil {
+		return x.Late
+	}
+	return nil
 }
 
 // Output describes what a program wrote to one stream. The bytes themselves
@@ -1477,7 +1485,7 @@ const file_muster_v1_command_proto_rawDesc = "" +
 	" \x01(\rR\brejected\x12\x1c\n" +
 	"\tcancelled\x18\v \x01(\rR\tcancelled\x12\x18\n" +
 	"\aexpired\x18\f \x01(\rR\aexpired\x12\x12\n" +
-	"\x04lost\x18\r \x01(\rR\x04lost\"\x9f\x05\n" +
+	"\x04lost\x18\r \x01(\rR\x04lost\"\xc6\x05\n" +
 	"\x06Target\x12\x1d\n" +
 	"\n" +
 	"command_id\x18\x01 \x01(\tR\tcommandId\x12\x19\n" +
@@ -1494,7 +1502,8 @@ const file_muster_v1_command_proto_rawDesc = "" +
 	" \x01(\v2\x11.muster.v1.OutputR\x06stderr\x12\x1c\n" +
 	"\x06result\x18\v \x01(\fB\x04\xa8\xbb\x18\x01R\x06result\x12%\n" +
 	"\vjournal_seq\x18\f \x01(\rB\x04\xb0\xbb\x18\x01R\n" +
-	"journalSeq\"\xbe\x01\n" +
+	"journalSeq\x12%\n" +
+	"\x04late\x18\r \x01(\v2\x11.muster.v1.TargetR\x04late\"\xbe\x01\n" +
 	"\x05State\x12\x15\n" +
 	"\x11STATE_UNSPECIFIED\x10\x00\x12\n" +
 	"\n" +
@@ -1635,30 +1644,31 @@ var file_muster_v1_command_proto_depIdxs = []int32{
 	22, // 12: muster.v1.Target.end_time:type_name -> google.protobuf.Timestamp
 	8,  // 13: muster.v1.Target.stdout:type_name -> muster.v1.Output
 	8,  // 14: muster.v1.Target.stderr:type_name -> muster.v1.Output
-	0,  // 15: muster.v1.OutputChunk.stream:type_name -> muster.v1.Stream
-	21, // 16: muster.v1.Busy.retry_after:type_name -> google.protobuf.Duration
-	4,  // 17: muster.v1.CreateCommandRequest.command:type_name -> muster.v1.Command
-	21, // 18: muster.v1.GetCommandRequest.wait:type_name -> google.protobuf.Duration
-	4,  // 19: muster.v1.ListCommandsResponse.commands:type_name -> muster.v1.Command
-	7,  // 20: muster.v1.ListTargetsResponse.targets:type_name -> muster.v1.Target
-	0,  // 21: muster.v1.ReadOutputRequest.stream:type_name -> muster.v1.Stream
-	12, // 22: muster.v1.Commands.CreateCommand:input_type -> muster.v1.CreateCommandRequest
-	13, // 23: muster.v1.Commands.GetCommand:input_type -> muster.v1.GetCommandRequest
-	14, // 24: muster.v1.Commands.ListCommands:input_type -> muster.v1.ListCommandsRequest
-	16, // 25: muster.v1.Commands.ListTargets:input_type -> muster.v1.ListTargetsRequest
-	18, // 26: muster.v1.Commands.GetTarget:input_type -> muster.v1.GetTargetRequest
-	19, // 27: muster.v1.Commands.ReadOutput:input_type -> muster.v1.ReadOutputRequest
-	4,  // 28: muster.v1.Commands.CreateCommand:output_type -> muster.v1.Command
-	4,  // 29: muster.v1.Commands.GetCommand:output_type -> muster.v1.Command
-	15, // 30: muster.v1.Commands.ListCommands:output_type -> muster.v1.ListCommandsResponse
-	17, // 31: muster.v1.Commands.ListTargets:output_type -> muster.v1.ListTargetsResponse
-	7,  // 32: muster.v1.Commands.GetTarget:output_type -> muster.v1.Target
-	9,  // 33: muster.v1.Commands.ReadOutput:output_type -> muster.v1.OutputChunk
-	28, // [28:34] is the sub-list for method output_type
-	22, // [22:28] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	7,  // 15: muster.v1.Target.late:type_name -> muster.v1.Target
+	0,  // 16: muster.v1.OutputChunk.stream:type_name -> muster.v1.Stream
+	21, // 17: muster.v1.Busy.retry_after:type_name -> google.protobuf.Duration
+	4,  // 18: muster.v1.CreateCommandRequest.command:type_name -> muster.v1.Command
+	21, // 19: muster.v1.GetCommandRequest.wait:type_name -> google.protobuf.Duration
+	4,  // 20: muster.v1.ListCommandsResponse.commands:type_name -> muster.v1.Command
+	7,  // 21: muster.v1.ListTargetsResponse.targets:type_name -> muster.v1.Target
+	0,  // 22: muster.v1.ReadOutputRequest.stream:type_name -> muster.v1.Stream
+	12, // 23: muster.v1.Commands.CreateCommand:input_type -> muster.v1.CreateCommandRequest
+	13, // 24: muster.v1.Commands.GetCommand:input_type -> muster.v1.GetCommandRequest
+	14, // 25: muster.v1.Commands.ListCommands:input_type -> muster.v1.ListCommandsRequest
+	16, // 26: muster.v1.Commands.ListTargets:input_type -> muster.v1.ListTargetsRequest
+	18, // 27: muster.v1.Commands.GetTarget:input_type -> muster.v1.GetTargetRequest
+	19, // 28: muster.v1.Commands.ReadOutput:input_type -> muster.v1.ReadOutputRequest
+	4,  // 29: muster.v1.Commands.CreateCommand:output_type -> muster.v1.Command
+	4,  // 30: muster.v1.Commands.GetCommand:output_type -> muster.v1.Command
+	15, // 31: muster.v1.Commands.ListCommands:output_type -> muster.v1.ListCommandsResponse
+	17, // 32: muster.v1.Commands.ListTargets:output_type -> muster.v1.ListTargetsResponse
+	7,  // 33: muster.v1.Commands.GetTarget:output_type -> muster.v1.Target
+	9,  // 34: muster.v1.Commands.ReadOutput:output_type -> muster.v1.OutputChunk
+	29, // [29:35] is the sub-list for method output_type
+	23, // [23:29] is the sub-list for method input_type
+	23, // [23:23] is the sub-list for extension type_name
+	23, // [23:23] is the sub-list for extension extendee
+	0,  // [0:23] is the sub-list for field type_name
 }
 
 func init() { file_muster_v1_command_proto_init() }
