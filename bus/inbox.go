@@ -1,0 +1,195 @@
+package bus
+
+import (
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	inboxSize    = 1 << 10                // each peer owns this much, so it is small
+	maxCommand   = 4 << 10                // bytes of a ZMTP command
+	deadlineRest = 100 * time.Millisecond // see inbox.read
+)
+
+// inbox is the receiving half of a connection: a small buffer, the deadlines,
+// and the rules for frames.
+type inbox struct {
+	nc   net.Conn
+	buf  []byte
+	r, w int // buf[r:w] was received and not yet read
+
+	rested bool          // the deadline passed once already
+	armed  bool          // a deadline is set
+	limit  time.Duration // for what is read next, in all; 0: none
+	ttl    time.Duration // the peer promised to be heard within this; 0: it did not
+}
+
+func newInbox(nc net.Conn) *inbox { return &inbox{nc: nc, buf: make([]byte, inboxSize)} }
+
+// read reads from the connection. When the deadline has passed it looks once
+// more for what had already arrived: if the process was stopped and continued,
+// the deadline is over before anybody could look.
+func (in *inbox) read(b []byte) (int, error) {
+	if in.limit > 0 {
+		in.arm(time.Now().Add(in.limit))
+		in.limit = 0
+	}
+	n, err := in.nc.Read(b)
+	if n == 0 && errors.Is(err, os.ErrDeadlineExceeded) && !in.rested {
+		in.rested = true
+		in.nc.SetReadDeadline(time.Now().Add(deadlineRest))
+		n, err = in.nc.Read(b)
+	}
+	if n > 0 {
+		return n, nil
+	}
+	return 0, err
+}
+
+// arm sets the deadline for everything read until the next arm or disarm.
+func (in *inbox) arm(t time.Time) {
+	in.rested, in.armed = false, true
+	in.nc.SetReadDeadline(t)
+}
+
+func (in *inbox) disarm() {
+	in.limit = 0
+	if in.armed {
+		in.armed = false
+		in.nc.SetReadDeadline(time.Time{})
+	}
+}
+
+// begin says that a message is under way, which may take d. It costs nothing
+// when the whole message is in the buffer: need and appendTo arm the deadline.
+func (in *inbox) begin(d time.Duration) {
+	in.disarm()
+	in.limit = d
+}
+
+// need makes sure that n bytes, at most the size of the buffer, can be read
+// from it.
+func (in *inbox) need(n int) error {
+	for in.w-in.r < n {
+		if in.r > 0 {
+			in.w = copy(in.buf, in.buf[in.r:in.w])
+			in.r = 0
+		}
+		got, err := in.read(in.buf[in.w:])
+		in.w += got
+		if err != nil {
+			if err == io.EOF && in.w > 0 {
+				err = io.ErrUnexpectedEOF
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+// take returns the next n bytes of the buffer; they are valid until the next read.
+func (in *inbox) take(n int) []byte {
+	b := in.buf[in.r : in.r+n]
+	in.r += n
+	return b
+}
+
+// appendTo appends the next n bytes to dst. It grows dst as they arrive, not
+// as they are announced.
+func (in *inbox) appendTo(dst []byte, n int) ([]byte, error) {
+	for n > 0 {
+		if in.r == in.w && n >= len(in.buf) {
+			step := min(n, max(len(dst), 4*len(in.buf)))
+			dst = slices.Grow(dst, step)
+			got, err := in.read(dst[len(dst) : len(dst)+step])
+			dst = dst[:len(dst)+got]
+			n -= got
+			if err != nil {
+				return dst, noEOF(err)
+			}
+			continue
+		}
+		if err := in.need(1); err != nil {
+			return dst, noEOF(err)
+		}
+		got := in.take(min(n, in.w-in.r))
+		dst = append(dst, got...)
+		n -= len(got)
+	}
+	return dst, nil
+}
+
+// skip reads n bytes and drops them.
+func (in *inbox) skip(n int) error {
+	for n > 0 {
+		if err := in.need(1); err != nil {
+			return noEOF(err)
+		}
+		n -= len(in.take(min(n, in.w-in.r)))
+	}
+	return nil
+}
+
+func noEOF(err error) error {
+	if err == io.EOF {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// header reads the header of a frame.
+func (in *inbox) header() (flags byte, size uint64, err error) {
+	if err := in.need(2); err != nil {
+		return 0, 0, err
+	}
+	flags = in.buf[in.r]
+	if flags&^byte(flagsKnown) != 0 {
+		return 0, 0, refuse("flags", "frame with reserved flag bits %#02x", flags)
+	}
+	if flags&flagLong == 0 {
+		return flags, uint64(in.take(2)[1]), nil
+	}
+	if err := in.need(maxHeader); err != nil {
+		return 0, 0, noEOF(err)
+	}
+	return flags, binary.BigEndian.Uint64(in.take(maxHeader)[1:]), nil
+}
+
+// message is one message, received or under way.
+type message struct {
+	buf    []byte // the first three frames, one behind the other
+	ends   [3]int // where each of them ends
+	frames int    // frames there were, kept or not
+	size   uint64 // bytes of all of them
+
+	reserved uint64 // of the budget
+}
+
+// frame returns the i-th frame, or nil.
+func (m *message) frame(i int) []byte {
+	switch {
+	case i >= m.frames:
+		return nil
+	case i == 0:
+		return m.buf[:m.ends[0]]
+	}
+	return m.buf[m.ends[i-1]:m.ends[i]]
+}
+
+// Buffers of messages are shared by all peers, so that an idle one has none.
+var messages = sync.Pool{New: func() any { return &message{buf: make([]byte, 0, 512)} }}
+
+const keepMessage = 64 << 10 // a larger buffer is not worth keeping
+
+func (m *message) release() {
+	if cap(m.buf) <= keepMessage {
+		*m = message{buf: m.buf[:0]}
+		messages.Put(m)
+	}
+}

@@ -1,0 +1,112 @@
+package bus
+
+import (
+	"errors"
+	"maps"
+	"sync"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics counts what happens on the bus. Its labels come from us, never from
+// a peer, so their number is bounded.
+type metrics struct {
+	refused   counters // connections and messages, by reason
+	received  counters // messages, by type; "other" for types without callback
+	sent      counters // messages, by type
+	commands  counters // ZMTP commands after the handshake, by name
+	handshake prometheus.Histogram
+	peers     prometheus.Gauge
+
+	queued      atomic.Int64 // messages in all send queues
+	queuedBytes atomic.Int64
+}
+
+func newMetrics(reg prometheus.Registerer) *metrics {
+	m := &metrics{
+		refused:  newCounters(reg, "muster_bus_refused_total", "Connections, messages and commands refused.", "reason"),
+		received: newCounters(reg, "muster_bus_received_total", "Messages received.", "type"),
+		sent:     newCounters(reg, "muster_bus_sent_total", "Messages queued for a peer.", "type"),
+		commands: newCounters(reg, "muster_bus_commands_total", "ZMTP commands received after the handshake.", "name"),
+		handshake: register(reg, prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "muster_bus_handshake_seconds", Help: "Time of completed handshakes, from the accept or dial.",
+			Buckets: prometheus.ExponentialBuckets(0.0005, 4, 8),
+		})),
+		peers: register(reg, prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "muster_bus_peers", Help: "Links that are up.",
+		})),
+	}
+	register(reg, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "muster_bus_queue_messages", Help: "Messages waiting in the send queues of all peers.",
+	}, func() float64 { return float64(m.queued.Load()) }))
+	register(reg, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "muster_bus_queue_bytes", Help: "Bytes waiting in the send queues of all peers.",
+	}, func() float64 { return float64(m.queuedBytes.Load()) }))
+	return m
+}
+
+func (m *metrics) refuse(reason string) { m.refused.count(reason) }
+
+// register adds c to reg, which may be nil. A second Router or Dealer on the
+// same registry counts on the collectors of the first.
+func register[C prometheus.Collector](reg prometheus.Registerer, c C) C {
+	if reg == nil {
+		return c
+	}
+	var have prometheus.AlreadyRegisteredError
+	if err := reg.Register(c); errors.As(err, &have) {
+		if old, ok := have.ExistingCollector.(C); ok {
+			return old
+		}
+	} else if err != nil {
+		panic("bus: " + err.Error())
+	}
+	return c
+}
+
+// counters is a counter vector with one label and a cache before it: the
+// vector's own lookup hashes and locks for every message.
+type counters struct {
+	vec   *prometheus.CounterVec
+	cache *counterCache
+}
+
+type counterCache struct {
+	known atomic.Pointer[map[string]prometheus.Counter]
+	mu    sync.Mutex // held by who adds to known
+}
+
+func newCounters(reg prometheus.Registerer, name, help, label string) counters {
+	vec := register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label}))
+	c := counters{vec: vec, cache: &counterCache{}}
+	c.cache.known.Store(&map[string]prometheus.Counter{})
+	return c
+}
+
+func (c counters) count(label string) {
+	if n := (*c.cache.known.Load())[label]; n != nil {
+		n.Inc()
+		return
+	}
+	c.add(label).Inc()
+}
+
+// countBytes is count without a string made from the label.
+func (c counters) countBytes(label []byte) {
+	if n := (*c.cache.known.Load())[string(label)]; n != nil {
+		n.Inc()
+		return
+	}
+	c.add(string(label)).Inc()
+}
+
+func (c counters) add(label string) prometheus.Counter {
+	c.cache.mu.Lock()
+	defer c.cache.mu.Unlock()
+	known := maps.Clone(*c.cache.known.Load())
+	n := c.vec.WithLabelValues(label)
+	known[label] = n
+	c.cache.known.Store(&known)
+	return n
+}

@@ -1,0 +1,111 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+)
+
+// Router accepts peers.
+type Router struct {
+	core  *core
+	crowd *crowd // of peers that shake hands, on all listeners
+}
+
+// NewRouter builds a Router; Serve starts it.
+func NewRouter(cfg Config, mux *Mux) *Router {
+	c := newCore(cfg, mux)
+	return &Router{core: c, crowd: newCrowd(c.cfg.MaxHandshaking, c.cfg.Handshake/5)}
+}
+
+// Serve accepts peers on ln, which it closes at the end, until ctx ends: then
+// it returns nil. It returns an error when somebody else closes ln. Either way
+// everything it started has ended. It may run for several listeners at a time.
+func (r *Router) Serve(ctx context.Context, ln net.Listener, sec Security) error {
+	defer ln.Close()
+	if sec == nil {
+		return errors.New("bus: no security given")
+	}
+	var conns sync.WaitGroup
+	defer conns.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { ln.Close() })
+	defer stop()
+	for {
+		nc, err := r.accept(ctx, ln)
+		if ctx.Err() != nil {
+			if nc != nil {
+				nc.Close()
+			}
+			return nil
+		} else if err != nil {
+			return fmt.Errorf("accept on %s: %w", ln.Addr(), err)
+		}
+		deadline := time.Now().Add(r.core.cfg.Handshake)
+		g, err := r.crowd.enter(ctx, nc)
+		if err != nil {
+			nc.Close()
+			return nil
+		}
+		conns.Go(func() { r.serveConn(ctx, nc, sec, g, deadline) })
+	}
+}
+
+const (
+	firstPause = 5 * time.Millisecond
+	longPause  = time.Second
+)
+
+// accept returns the next connection. At the file limit it pauses instead of
+// spinning, and says so now and then.
+func (r *Router) accept(ctx context.Context, ln net.Listener) (net.Conn, error) {
+	for pause := firstPause; ; pause = min(2*pause, longPause) {
+		nc, err := ln.Accept()
+		if err == nil || errors.Is(err, net.ErrClosed) {
+			return nc, err
+		}
+		r.core.metrics.refuse("accept")
+		r.core.log.warn("no connection can be accepted", "addr", ln.Addr(), "err", err)
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// serveConn shakes hands and serves the peer until the link ends.
+func (r *Router) serveConn(ctx context.Context, nc net.Conn, sec Security, g *guest, deadline time.Time) {
+	defer nc.Close()
+	stop := context.AfterFunc(ctx, func() { nc.Close() })
+	tune(nc)
+	h, err := shakeHands(nc, sec, true, r.core.cfg.Identity, deadline)
+	evicted := r.crowd.leave(g)
+	if !stop() {
+		return // ctx ended
+	}
+	if evicted {
+		err = refuse("handshake_crowded", "all places for handshakes were taken")
+	}
+	if err != nil {
+		r.core.refused(nc, err)
+		return
+	}
+	r.core.metrics.handshake.Observe(r.core.cfg.Handshake.Seconds() - time.Until(deadline).Seconds())
+	newPeer(r.core, nc, h, true).run(ctx)
+}
+
+// refused counts and logs a handshake that failed.
+func (c *core) refused(nc net.Conn, err error) {
+	reason := "handshake_io"
+	var r *refusal
+	if errors.As(err, &r) {
+		reason = r.reason
+	}
+	c.metrics.refuse(reason)
+	c.log.warn("connection refused", "addr", nc.RemoteAddr(), "reason", reason, "err", err)
+}
