@@ -1,0 +1,80 @@
+package plugin
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"hash"
+	"sync"
+)
+
+// Output is what a program wrote to one stream.
+type Output struct {
+	Size   int64  // all that was read from the program
+	SHA256 string // of all of it, hex
+	Kept   []byte // head, then tail
+	Head   int    // when truncated: this many of Kept are from the start
+}
+
+// Truncated reports whether the middle is missing from Kept.
+func (o *Output) Truncated() bool { return int64(len(o.Kept)) < o.Size }
+
+// capture takes a stream of any length in bounded memory: the first half of
+// its limit is kept as the head, and the last half as the tail.
+type capture struct {
+	mu   sync.Mutex // the pump may still be writing when the result is cut off
+	sum  hash.Hash
+	size int64
+	head []byte
+	tail []byte // a ring once it is full
+	next int    // where the ring is written next
+	half int
+}
+
+func newCapture(limit int) *capture {
+	return &capture{sum: sha256.New(), half: (limit + 1) / 2}
+}
+
+func (c *capture) Write(p []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := len(p)
+	c.sum.Write(p)
+	c.size += int64(n)
+	if room := c.half - len(c.head); room > 0 {
+		k := min(room, len(p))
+		c.head = append(c.head, p[:k]...)
+		p = p[k:]
+	}
+	c.keepTail(p)
+	return n, nil
+}
+
+func (c *capture) keepTail(p []byte) {
+	if len(p) > c.half {
+		p = p[len(p)-c.half:]
+	}
+	if room := c.half - len(c.tail); room > 0 {
+		k := min(room, len(p))
+		c.tail = append(c.tail, p[:k]...)
+		p = p[k:]
+	}
+	for len(p) > 0 {
+		k := copy(c.tail[c.next:], p)
+		c.next = (c.next + k) % c.half
+		p = p[k:]
+	}
+}
+
+func (c *capture) output() Output {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	o := Output{Size: c.size, SHA256: hex.EncodeToString(c.sum.Sum(nil))}
+	o.Kept = make([]byte, 0, len(c.head)+len(c.tail))
+	o.Kept = append(o.Kept, c.head...)
+	o.Kept = append(o.Kept, c.tail[c.next:]...)
+	o.Kept = append(o.Kept, c.tail[:c.next]...)
+	if o.Truncated() {
+		o.Head = len(c.head)
+	}
+	return o
+}
