@@ -1,0 +1,84 @@
+package coordinator
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	musterv1 "github.com/musterhq/muster/proto/muster/v1"
+)
+
+// checkCommand returns every fault of a command at once, each with the path of
+// its field.
+func checkCommand(m *musterv1.Command) error {
+	var f faults
+	if m == nil {
+		return invalid("command", "a command is needed")
+	}
+	if m.Id != "" || m.State != 0 || m.Counts != nil || m.CreateTime != nil || m.EndTime != nil || m.ExpireTime != nil {
+		f.add("command", "id, state, counts and the times are set by the coordinator")
+	}
+	if !typeForm.MatchString(m.Type) {
+		f.add("type", "%.80q is not a command type: 1 to 64 letters, digits, '.', '_', '-', the first a letter or digit", m.Type)
+	}
+	if len(m.Name) > maxName {
+		f.add("name", "%d bytes, at most %d", len(m.Name), maxName)
+	}
+	if len(m.Input) > maxInput {
+		f.add("input", "%d bytes, at most %d", len(m.Input), maxInput)
+	} else if len(m.Input) > 0 && !isObject(m.Input) {
+		f.add("input", "a JSON object is needed")
+	}
+	f.duration("timeout", m.Timeout, maxTime)
+	f.duration("expires_in", m.ExpiresIn, maxExpiry)
+	f.target(m.Target)
+	if len(m.Labels) > maxLabels {
+		f.add("labels", "%d labels, at most %d", len(m.Labels), maxLabels)
+	}
+	for _, k := range slices.Sorted(maps.Keys(m.Labels)) {
+		if k == "" || len(k) > 128 || len(m.Labels[k]) > 1024 {
+			f.add(fmt.Sprintf("labels[%.150q]", k), "a label has a name of 1 to 128 bytes and a value of at most 1024")
+		}
+	}
+	if m.WhenOffline < 0 || m.WhenOffline > musterv1.Command_CANCEL {
+		f.add("when_offline", "QUEUE or CANCEL is needed")
+	}
+	return f.err()
+}
+
+func isObject(b []byte) bool {
+	return json.Valid(b) && bytes.HasPrefix(bytes.TrimLeft(b, " \t\r\n"), []byte("{"))
+}
+
+func (f *faults) duration(field string, d *durationpb.Duration, limit time.Duration) {
+	if d == nil {
+		return
+	}
+	if !d.IsValid() || d.AsDuration() < time.Millisecond || d.AsDuration() > limit {
+		f.add(field, "want a duration from 1ms to %s", limit)
+	}
+}
+
+func (f *faults) target(t *musterv1.TargetSelector) {
+	switch {
+	case t == nil || !t.All && len(t.Agents) == 0:
+		f.add("target", "say who it is for: agents (a list that is not empty) or all")
+	case t.All && len(t.Agents) > 0:
+		f.add("target", "agents and all exclude each other")
+	case len(t.Agents) > maxTargets:
+		f.add("target.agents", "%d agents, at most %d", len(t.Agents), maxTargets)
+	}
+	for i, id := range t.GetAgents() {
+		if !agentIDForm.MatchString(id) {
+			f.add(fmt.Sprintf("target.agents[%d]", i), "%.150q is not an agent id", id)
+			if len(f.list) > 20 {
+				return
+			}
+		}
+	}
+}

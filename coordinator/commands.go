@@ -1,0 +1,241 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/musterhq/muster/coordinator/store"
+	musterv1 "github.com/musterhq/muster/proto/muster/v1"
+)
+
+// commandService answers for the resource commands.
+type commandService struct {
+	musterv1.UnimplementedCommandsServer
+	c    *Coordinator
+	quit <-chan struct{} // ends long polls
+}
+
+func (s *commandService) CreateCommand(ctx context.Context, req *musterv1.CreateCommandRequest) (*musterv1.Command, error) {
+	return s.c.submit(ctx, req.Command)
+}
+
+func (s *commandService) GetCommand(ctx context.Context, req *musterv1.GetCommandRequest) (*musterv1.Command, error) {
+	if _, ended, open := s.c.ledger.command(req.Id); open && req.Wait.AsDuration() > 0 {
+		t := time.NewTimer(req.Wait.AsDuration())
+		defer t.Stop()
+		select {
+		case <-ended:
+		case <-t.C:
+		case <-s.quit:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+	return s.c.command(ctx, req.Id)
+}
+
+func (s *commandService) ListCommands(ctx context.Context, req *musterv1.ListCommandsRequest) (*musterv1.ListCommandsResponse, error) {
+	last, err := pageStart(req.PageToken, "commands")
+	if err != nil {
+		return nil, err
+	}
+	r := store.Range{Prefix: []byte(cmdPrefix), Limit: pageSize(req.PageSize), Reverse: true}
+	if last != "" {
+		r.After = cmdKey(last)
+	}
+	page, err := s.c.store.Scan(ctx, spaceHistory, r)
+	if err != nil {
+		return nil, err
+	}
+	sums, err := s.summaries(ctx, page.Items)
+	if err != nil {
+		return nil, err
+	}
+	resp := &musterv1.ListCommandsResponse{}
+	bytes := 0
+	for i, kv := range page.Items {
+		id, _ := splitKey(kv.Key, cmdPrefix)
+		cmd, _, open := s.c.ledger.command(id)
+		if !open {
+			if cmd, err = stored(kv, sums[i]); err != nil {
+				s.c.log.Error("command not read; it is left out of the list", "cmd", id, "err", err)
+				continue
+			}
+		}
+		resp.Commands = append(resp.Commands, cmd)
+		bytes += proto.Size(cmd)
+		if more := page.More || i < len(page.Items)-1; more && (bytes > maxPageBytes || i == len(page.Items)-1) {
+			resp.NextPageToken = pageToken("commands", id)
+			break
+		}
+	}
+	return resp, nil
+}
+
+func (s *commandService) summaries(ctx context.Context, heads []store.KV) ([]store.KV, error) {
+	keys := make([][]byte, len(heads))
+	for i, kv := range heads {
+		id, _ := splitKey(kv.Key, cmdPrefix)
+		keys[i] = sumKey(id)
+	}
+	if len(keys) == 0 {
+		return nil, nil
+	}
+	return s.c.store.Get(ctx, spaceHistory, keys...)
+}
+
+func (s *commandService) ListTargets(ctx context.Context, req *musterv1.ListTargetsRequest) (*musterv1.ListTargetsResponse, error) {
+	last, err := pageStart(req.PageToken, "targets")
+	if err != nil {
+		return nil, err
+	}
+	size := pageSize(req.PageSize)
+	agents, states, open := s.c.ledger.statesFrom(req.CommandId, last, size+1)
+	if !open {
+		if _, err := s.c.command(ctx, req.CommandId); err != nil {
+			return nil, err
+		}
+		if agents, err = s.listed(ctx, req.CommandId, last, size+1); err != nil {
+			return nil, err
+		}
+	}
+	resp := &musterv1.ListTargetsResponse{}
+	more := len(agents) > size
+	agents = agents[:min(len(agents), size)]
+	resp.Targets, err = s.rows(ctx, req.CommandId, agents)
+	if err != nil {
+		return nil, err
+	}
+	bytes := 0
+	for i, t := range resp.Targets {
+		if t.State == 0 && open {
+			t.State = states[i]
+		}
+		if bytes += proto.Size(t); bytes > maxPageBytes && i < len(agents)-1 {
+			more = true
+			resp.Targets = resp.Targets[:i+1]
+			break
+		}
+	}
+	if more {
+		resp.NextPageToken = pageToken("targets", resp.Targets[len(resp.Targets)-1].AgentId)
+	}
+	return resp, nil
+}
+
+// listed returns up to n targets of an ended command after the given agent.
+func (s *commandService) listed(ctx context.Context, id, after string, n int) ([]string, error) {
+	all, err := s.c.targets(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	i, found := slices.BinarySearch(all, after)
+	if found {
+		i++
+	}
+	return all[i:min(len(all), i+n)], nil
+}
+
+// rows reads the final rows of these targets, and what came late. One that is
+// not final has state 0.
+func (s *commandService) rows(ctx context.Context, id string, agents []string) ([]*musterv1.Target, error) {
+	keys := make([][]byte, 0, 2*len(agents))
+	for _, a := range agents {
+		keys = append(keys, resKey(id, a), lateKey(id, a))
+	}
+	if len(keys) == 0 {
+		return nil, nil
+	}
+	kvs, err := s.c.store.Get(ctx, spaceHistory, keys...)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]*musterv1.Target, len(agents))
+	for i, a := range agents {
+		t := &musterv1.Target{CommandId: id, AgentId: a}
+		if res, late := kvs[2*i], kvs[2*i+1]; res.Rev != 0 {
+			if err := decode(res.Key, res.Value, t); err != nil {
+				return nil, err
+			}
+			if late.Rev != 0 {
+				t.Late = &musterv1.Target{}
+				if err := decode(late.Key, late.Value, t.Late); err != nil {
+					return nil, err
+				}
+			}
+		}
+		out[i] = t
+	}
+	return out, nil
+}
+
+func (s *commandService) GetTarget(ctx context.Context, req *musterv1.GetTargetRequest) (*musterv1.Target, error) {
+	if err := s.isTarget(ctx, req.CommandId, req.AgentId); err != nil {
+		return nil, err
+	}
+	r, open := s.c.ledger.find(req.CommandId, req.AgentId)
+	ts, err := s.rows(ctx, req.CommandId, []string{req.AgentId})
+	if err != nil {
+		return nil, err
+	}
+	if ts[0].State == 0 && open {
+		ts[0].State = s.c.ledger.state(r)
+	}
+	return ts[0], nil
+}
+
+// isTarget returns NOT_FOUND unless the command was given to the agent.
+func (s *commandService) isTarget(ctx context.Context, id, agent string) error {
+	if _, ok := s.c.ledger.find(id, agent); ok {
+		return nil
+	}
+	if _, err := s.c.command(ctx, id); err != nil {
+		return err
+	}
+	all, err := s.c.targets(ctx, id)
+	if err != nil {
+		return err
+	}
+	if _, ok := slices.BinarySearch(all, agent); !ok {
+		return fail(codes.NotFound, "NOT_FOUND", fmt.Sprintf("command %s was not given to agent %.150q", id, agent))
+	}
+	return nil
+}
+
+// ReadOutput sends what is kept of one stream, in order.
+func (s *commandService) ReadOutput(req *musterv1.ReadOutputRequest, out musterv1.Commands_ReadOutputServer) error {
+	ctx := out.Context()
+	if req.Stream != musterv1.Stream_STDOUT && req.Stream != musterv1.Stream_STDERR {
+		return invalid("stream", "stdout or stderr is needed")
+	}
+	if err := s.isTarget(ctx, req.CommandId, req.AgentId); err != nil {
+		return err
+	}
+	prefix := outPrefix(req.CommandId, req.AgentId, uint32(req.Stream))
+	next := uint64(0)
+	err := s.c.eachAfter(ctx, spaceBulk, prefix, nil, func(kv store.KV) error {
+		off, err := strconv.ParseUint(strings.TrimPrefix(string(kv.Key), string(prefix)), 16, 32)
+		if err != nil {
+			return fmt.Errorf("row %q: %w", kv.Key, err)
+		}
+		if off != next {
+			return errGap
+		}
+		next += uint64(len(kv.Value))
+		return out.Send(&musterv1.OutputChunk{CommandId: req.CommandId, Stream: req.Stream, Offset: uint32(off), Data: kv.Value})
+	})
+	if errors.Is(err, errGap) {
+		return nil // the rest is not there yet
+	}
+	return err
+}
+
+var errGap = errors.New("coordinator: output has a gap")

@@ -1,0 +1,56 @@
+package coordinator
+
+import (
+	"cmp"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Config is what a person may turn. The zero value of each field is its default.
+type Config struct {
+	HeartbeatInterval time.Duration // shortest interval told to agents (10s); grows with the fleet to keep 2,000 beats a second
+	OfflineAfter      time.Duration // silence after which an agent is OFFLINE (5m), never under 3 intervals + 5s
+	ReconnectWindow   time.Duration // agents whose link broke come back at a random moment within it (2s)
+	Grace             time.Duration // added to expiry + timeout before a sent target is LOST (1m)
+	ResendAfter       time.Duration // an unanswered command is sent again on a live link (30s)
+	InFlight          int           // commands sent to one agent and not final (64)
+	Backlog           int           // reports waiting to be stored; more are not acknowledged (16,384)
+	BacklogBytes      int           // their bytes (64 MiB)
+	EventHistory      int           // events kept for readers that resume (16,384)
+
+	Log     *slog.Logger          // (discard)
+	Metrics prometheus.Registerer // (counted, not registered)
+}
+
+func (c Config) withDefaults() Config {
+	c.HeartbeatInterval = cmp.Or(c.HeartbeatInterval, 10*time.Second)
+	c.OfflineAfter = max(cmp.Or(c.OfflineAfter, 5*time.Minute), 3*c.HeartbeatInterval+min(5*time.Second, c.HeartbeatInterval))
+	c.ReconnectWindow = cmp.Or(c.ReconnectWindow, 2*time.Second)
+	c.Grace = cmp.Or(c.Grace, time.Minute)
+	c.ResendAfter = cmp.Or(c.ResendAfter, 30*time.Second)
+	c.InFlight = cmp.Or(c.InFlight, 64)
+	c.Backlog = cmp.Or(c.Backlog, 16384)
+	c.BacklogBytes = cmp.Or(c.BacklogBytes, 64<<20)
+	c.EventHistory = cmp.Or(c.EventHistory, 16384)
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+// Limits of one command (DESIGN section 3).
+const (
+	maxInput      = 128 << 10
+	maxName       = 256
+	maxLabels     = 64
+	maxTargets    = 100_000
+	defaultExpiry = time.Hour
+	maxExpiry     = 30 * 24 * time.Hour
+	defaultTime   = 10 * time.Minute
+	maxTime       = 30 * 24 * time.Hour
+	maxChunk      = 64 << 10
+	maxReason     = 4 << 10
+	maxResult     = 192 << 10 // so that a result row stays under the store's 256 KiB
+)

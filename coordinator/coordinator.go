@@ -1,0 +1,75 @@
+package coordinator
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/musterhq/muster/bus"
+	"github.com/musterhq/muster/coordinator/store"
+)
+
+// Coordinator is the whole of it. Make one with New, give its callbacks to a
+// bus.Mux with Register, serve operators with ServeGRPC, and Run it.
+type Coordinator struct {
+	cfg      Config
+	store    store.Store
+	log      *slog.Logger
+	metrics  *metrics
+	ids      *ids
+	fleet    *fleet
+	ledger   *ledger
+	feed     *feed
+	batch    *batcher
+	dispatch *dispatcher
+	tokens   *tokens
+	pulse    pulse
+	from0    store.Rev // the watch starts here
+}
+
+// New makes a coordinator from what the store holds; the store must have been
+// opened with Spaces. It reads every known agent and every open command, and
+// starts nothing.
+func New(ctx context.Context, s store.Store, cfg Config) (*Coordinator, error) {
+	cfg = cfg.withDefaults()
+	c := &Coordinator{cfg: cfg, store: s, log: cfg.Log, metrics: newMetrics(cfg.Metrics)}
+	c.fleet = newFleet(time.Now())
+	c.ledger = newLedger(cfg.InFlight)
+	c.feed = newFeed(cfg.EventHistory)
+	c.batch = newBatcher(s, cfg.Backlog, cfg.BacklogBytes)
+	c.dispatch = newDispatcher(s, c.ledger, c.fleet, cfg, c.metrics)
+	if err := c.load(ctx); err != nil {
+		return nil, fmt.Errorf("coordinator: %w", err)
+	}
+	return c, nil
+}
+
+// Register is the list of all that an agent can tell us.
+func (c *Coordinator) Register(mux *bus.Mux) {
+	mux.Up = c.onUp
+	mux.Down = c.onDown
+	bus.Handle(mux, c.onRegister)
+	bus.Handle(mux, c.onHeartbeat)
+	bus.Handle(mux, c.onTarget)
+	bus.Handle(mux, c.onChunk)
+	bus.Handle(mux, c.onBusy)
+	bus.Handle(mux, c.onGoodbye)
+	bus.Handle(mux, c.onNack)
+}
+
+// Run follows the store, stores what agents report and sends them what is
+// queued, until ctx ends. The store must be closed after it.
+func (c *Coordinator) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return c.batch.run(ctx) })
+	g.Go(func() error { return c.dispatch.run(ctx) })
+	g.Go(func() error { return c.followLoop(ctx) })
+	g.Go(func() error { return c.pulseLoop(ctx) })
+	err := g.Wait()
+	c.ledger.stop()
+	c.fleet.stop()
+	return err
+}

@@ -1,0 +1,393 @@
+package coordinator
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	musterv1 "github.com/musterhq/muster/proto/muster/v1"
+)
+
+func TestCommandGoesDownAndItsResultComesUp(t *testing.T) {
+	fleetTest(t, func(t *testing.T, r *rig) {
+		a, b := r.peer("a").join(), r.peer("b").join()
+		defer a.leave()
+		defer b.leave()
+		cmd := r.submit(to("b", "a", "a"))
+		if cmd.Counts.Total != 2 || cmd.State != musterv1.Command_OPEN {
+			t.Fatalf("got %v", cmd)
+		}
+		for _, p := range []*peer{a, b} {
+			p.wantGot(1)
+			got := p.commands()[0]
+			if got.Id != cmd.Id || string(got.Input) != `{"argv":["true"]}` || got.Target != nil || got.ExpiresIn.AsDuration() > time.Hour {
+				t.Fatalf("the agent got %v", got)
+			}
+			r.wantState(cmd.Id, p.reg.AgentId, musterv1.Target_SENT)
+			p.report(cmd.Id, musterv1.Target_RECEIVED)
+			p.report(cmd.Id, musterv1.Target_RUNNING)
+			r.wantState(cmd.Id, p.reg.AgentId, musterv1.Target_RUNNING)
+		}
+		a.report(cmd.Id, musterv1.Target_SUCCEEDED)
+		a.wantAcked(cmd.Id)
+		if c := r.command(cmd.Id); c.State != musterv1.Command_OPEN || c.Counts.Succeeded != 1 || c.Counts.Running != 1 {
+			t.Fatalf("got %v", c)
+		}
+		b.report(cmd.Id, musterv1.Target_FAILED)
+		if c := r.command(cmd.Id); c.State != musterv1.Command_DONE || c.Counts.Failed != 1 || c.Counts.Succeeded != 1 || c.EndTime == nil {
+			t.Fatalf("got %v", c)
+		}
+		if n := len(r.c.ledger.ids()) + len(r.c.ledger.queues); n != 0 {
+			t.Errorf("%d things left in memory of an ended command", n)
+		}
+	})
+}
+
+func TestOutputIsStoredBeforeItsReportIsTaken(t *testing.T) {
+	fleetTest(t, func(t *testing.T, r *rig) {
+		a := r.peer("a").join()
+		defer a.leave()
+		cmd := r.submit(to("a"))
+		final := &musterv1.Target{CommandId: cmd.Id, AgentId: "a", State: musterv1.Target_SUCCEEDED, Stdout: &musterv1.Output{Kept: 100_000}}
+		a.say(&musterv1.OutputChunk{CommandId: cmd.Id, Stream: musterv1.Stream_STDOUT, Data: bytes.Repeat([]byte("x"), 64<<10)})
+		a.say(final)
+		if n := a.lastNack(); n.Reason != musterv1.Nack_RETRY || n.Field != cmd.Id || n.Type != "muster.v1.Target" {
+			t.Fatalf("half the output came, and the Nack is %v", n)
+		}
+		a.wantAcked()
+		r.wantState(cmd.Id, "a", musterv1.Target_SENT)
+		a.say(&musterv1.OutputChunk{CommandId: cmd.Id, Stream: musterv1.Stream_STDOUT, Data: bytes.Repeat([]byte("y"), 64<<10)})
+		a.say(&musterv1.OutputChunk{CommandId: cmd.Id, Stream: musterv1.Stream_STDOUT, Offset: 64 << 10, Data: bytes.Repeat([]byte("z"), 100_000-64<<10)})
+		a.say(final)
+		a.wantAcked(cmd.Id)
+		if got := r.output(cmd.Id, "a"); len(got) != 100_000 || got[0] != 'y' || got[99_999] != 'z' {
+			t.Fatalf("read %d bytes back", len(got))
+		}
+	})
+}
+
+// output reads what is kept of stdout.
+func (r *rig) output(id, agent string) []byte {
+	r.t.Helper()
+	out := &chunks{ctx: r.t.Context()}
+	if err := r.cmds.ReadOutput(&musterv1.ReadOutputRequest{CommandId: id, AgentId: agent, Stream: musterv1.Stream_STDOUT}, out); err != nil {
+		r.t.Fatal(err)
+	}
+	return out.b
+}
+
+type chunks struct {
+	grpc.ServerStream
+	ctx context.Context
+	b   []byte
+}
+
+func (c *chunks) Context() context.Context           { return c.ctx }
+func (c *chunks) Send(m *musterv1.OutputChunk) error { c.b = append(c.b, m.Data...); return nil }
+
+func TestC044CommandToNobody(t *testing.T) {
+	fleetTest(t, func(t *testing.T, r *rig) {
+		a := r.peer("a").join()
+		defer a.leave()
+		for name, c := range map[string]struct {
+			cmd   *musterv1.Command
+			field string
+		}{
+			"unknown":   {to("never"), "target.agents[0]"},
+			"mixed":     {to("a", "never", "nor"), "target.agents[1]"},
+			"empty":     {to(), "target"},
+			"none":      {&musterv1.Command{Type: "exec"}, "target"},
+			"bad id":    {to("a", "../b"), "target.agents[1]"},
+			"both":      {&musterv1.Command{Type: "exec", Target: &musterv1.TargetSelector{All: true, Agents: []string{"a"}}}, "target"},
+			"type":      {&musterv1.Command{Type: "../sh", Target: &musterv1.TargetSelector{All: true}}, "type"},
+			"no object": {&musterv1.Command{Type: "exec", Input: []byte("[]"), Target: &musterv1.TargetSelector{All: true}}, "input"},
+			"timeout":   {&musterv1.Command{Type: "exec", Timeout: lasting(-1), Target: &musterv1.TargetSelector{All: true}}, "timeout"},
+			"expiry":    {&musterv1.Command{Type: "exec", ExpiresIn: lasting(31 * 24 * time.Hour), Target: &musterv1.TargetSelector{All: true}}, "expires_in"},
+		} {
+			_, err := r.cmds.CreateCommand(t.Context(), &musterv1.CreateCommandRequest{Command: c.cmd})
+			if s := status.Convert(err); s.Code() != codes.InvalidArgument || !strings.HasPrefix(s.Message(), c.field+":") {
+				t.Errorf("%s: got %v, want field %s", name, err, c.field)
+			}
+		}
+		page, err := r.cmds.ListCommands(t.Context(), &musterv1.ListCommandsRequest{})
+		if err != nil || len(page.Commands) != 0 {
+			t.Errorf("%d commands were made of refused requests, %v", len(page.Commands), err)
+		}
+	})
+}
+
+// A command that was sent is sent again when the link is new, and after 30 s
+// without an answer, but not when the agent says that it has it.
+func TestUnansweredCommandIsSentAgain(t *testing.T) {
+	fleetTest(t, func(t *testing.T, r *rig) {
+		a := r.peer("a").join()
+		defer a.leave()
+		cmd := r.submit(to("a"))
+		a.wantGot(1)
+		time.Sleep(29 * time.Second)
+		a.wantGot(1)
+		time.Sleep(2 * time.Second)
+		a.wantGot(2)
+		r.net.Cut()
+		time.Sleep(5 * time.Second)
+		a.wantGot(3)
+		a.report(cmd.Id, musterv1.Target_RECEIVED)
+		time.Sleep(2 * time.Minute)
+		a.wantGot(3)
+		a.reg.Commands = []*musterv1.HeldCommand{{CommandId: cmd.Id, State: musterv1.Target_RECEIVED}}
+		r.net.Cut()
+		time.Sleep(5 * time.Second)
+		a.wantGot(3)
+	})
+}
+
+func TestBusyAgentIsAskedAgainLater(t *testing.T) {
+	fleetTest(t, func(t *testing.T, r *rig) {
+		a := r.peer("a").join()
+		defer a.leave()
+		cmd := r.submit(to("a"))
+		a.say(&musterv1.Busy{CommandId: cmd.Id, RetryAfter: lasting(5 * time.Second)})
+		time.Sleep(4 * time.Second)
+		a.wantGot(1)
+		time.Sleep(2 * time.Second)
+		a.wantGot(2)
+		r.wantState(cmd.Id, "a", musterv1.Target_SENT)
+	})
+}
+
+func TestCommandsInFlightAreBounded(t *testing.T) {
+	fleetTest(t, func(t *testing.T, r *rig) {
+		a := r.peer("a").join()
+		defer a.leave()
+		var ids []string
+		for range 100 {
+			ids = append(ids, r.submit(to("a")).Id)
+		}
+		a.wantGot(64)
+		for i, got := range a.commands() {
+			if got.Id != ids[i] {
+				t.Fatalf("command %d is %s, want %s: the order is that of submission", i, got.Id, ids[i])
+			}
+		}
+		for _, id := range ids[:40] {
+			a.report(id, musterv1.Target_SUCCEEDED)
+		}
+		a.wantGot(100)
+	})
+}
+
+func TestC031CommandsSurviveTheCoordinator(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.start()
+		a := r.peer("a").join()
+		queued := r.submit(to("a"))
+		received := r.submit(to("a"))
+		lostWord := r.submit(to("a"))
+		a.wantGot(3)
+		a.report(received.Id, musterv1.Target_RECEIVED)
+		a.leave()
+		r.stop()
+
+		r.start()
+		r.wantState(received.Id, "a", musterv1.Target_SENT) // its mark is stored, the rest the agent tells
+		a = r.peer("a")
+		a.reg.Journal.Seq = 7
+		a.reg.Commands = []*musterv1.HeldCommand{{CommandId: received.Id, State: musterv1.Target_RUNNING}, {CommandId: lostWord.Id, State: musterv1.Target_SUCCEEDED}}
+		a.join()
+		defer func() { a.leave(); r.stop(); r.store.Close() }()
+		a.wantGot(1) // only the one that the agent does not know
+		if got := a.commands()[0]; got.Id != queued.Id {
+			t.Fatalf("sent again: %s", got.Id)
+		}
+		r.wantState(received.Id, "a", musterv1.Target_RUNNING)
+		for _, id := range []string{queued.Id, received.Id, lostWord.Id} {
+			a.report(id, musterv1.Target_SUCCEEDED)
+			r.wantState(id, "a", musterv1.Target_SUCCEEDED)
+		}
+		a.wantAcked(queued.Id, received.Id, lostWord.Id)
+	})
+}
+
+// A journal that is new or was set back cannot tell what ran: nothing that was
+// sent to the old one is sent again, unless it may run twice.
+func TestSentCommandsAreLostWithTheJournal(t *testing.T) {
+	for name, journal := range map[string]*musterv1.JournalPosition{
+		"new":      {Epoch: "e2", Seq: 100},
+		"set back": {Epoch: "e1", Seq: 4},
+		"none":     nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			fleetTest(t, func(t *testing.T, r *rig) {
+				a := r.peer("a")
+				a.reg.Journal.Seq = 5
+				a.join()
+				once := r.submit(to("a"))
+				again := to("a")
+				again.Idempotent = true
+				again = r.submit(again)
+				a.wantGot(2)
+				a.leave()
+				waiting := r.submit(to("a"))
+
+				b := r.peer("a")
+				b.reg.Journal = journal
+				b.join()
+				defer b.leave()
+				r.wantState(once.Id, "a", musterv1.Target_LOST)
+				b.wantGot(2)
+				for i, id := range []string{again.Id, waiting.Id} {
+					if got := b.commands()[i].Id; got != id {
+						t.Errorf("command %d is %s, want %s", i, got, id)
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestC039ExpiredCommandIsNotSent(t *testing.T) {
+	fleetTest(t, func(t *testing.T, r *rig) {
+		r.peer("a").join().leave()
+		cmd := to("a")
+		cmd.ExpiresIn = lasting(10 * time.Second)
+		cmd = r.submit(cmd)
+		time.Sleep(11 * time.Second)
+		r.wantState(cmd.Id, "a", musterv1.Target_EXPIRED)
+		if c := r.command(cmd.Id); c.State != musterv1.Command_DONE || c.Counts.Expired != 1 {
+			t.Fatalf("got %v", c)
+		}
+		a := r.peer("a").join()
+		defer a.leave()
+		a.wantGot(0)
+	})
+}
+
+func TestC038ResultAfterTheEndIsKeptBesideIt(t *testing.T) {
+	fleetTest(t, func(t *testing.T, r *rig) {
+		a := r.peer("a").join()
+		defer a.leave()
+		cmd := to("a")
+		cmd.ExpiresIn, cmd.Timeout = lasting(10*time.Second), lasting(5*time.Second)
+		cmd = r.submit(cmd)
+		a.report(cmd.Id, musterv1.Target_RUNNING)
+		time.Sleep(10*time.Second + 5*time.Second + r.c.cfg.Grace - time.Second)
+		r.wantState(cmd.Id, "a", musterv1.Target_RUNNING)
+		time.Sleep(2 * time.Second)
+		r.wantState(cmd.Id, "a", musterv1.Target_LOST)
+		for range 2 {
+			a.report(cmd.Id, musterv1.Target_SUCCEEDED)
+		}
+		a.wantAcked(cmd.Id, cmd.Id)
+		if got := r.wantState(cmd.Id, "a", musterv1.Target_LOST); got.Late.GetState() != musterv1.Target_SUCCEEDED {
+			t.Errorf("the late report is %v", got.Late)
+		}
+		if c := r.command(cmd.Id); c.Counts.Lost != 1 || c.Counts.Succeeded != 0 {
+			t.Errorf("counts changed after the end: %v", c.Counts)
+		}
+	})
+}
+
+func TestC035FirstResultWins(t *testing.T) {
+	fleetTest(t, func(t *testing.T, r *rig) {
+		a := r.peer("a").join()
+		defer a.leave()
+		b := r.peer("b").join()
+		defer b.leave()
+		cmd := r.submit(to("a", "b")) // stays open for b
+		code := func(n int32) *musterv1.Target {
+			return &musterv1.Target{CommandId: cmd.Id, AgentId: "a", State: musterv1.Target_FAILED, ExitCode: &n}
+		}
+		for range 50 {
+			a.say(code(7))
+		}
+		a.say(code(8))
+		b.report(cmd.Id, musterv1.Target_SUCCEEDED)
+		a.say(code(9))
+		if got := r.target(cmd.Id, "a"); got.GetExitCode() != 7 || got.Late != nil {
+			t.Errorf("got %v", got)
+		}
+		if n := len(a.acked); n != 52 {
+			t.Errorf("%d acknowledged, want 52: a repeat is acknowledged, too", n)
+		}
+		if c := r.command(cmd.Id); c.Counts.Failed != 1 || c.Counts.Total != 2 {
+			t.Errorf("counts %v", c.Counts)
+		}
+	})
+}
+
+func TestC036ResultOfAnotherAgentIsRefused(t *testing.T) {
+	fleetTest(t, func(t *testing.T, r *rig) {
+		a, b := r.peer("a").join(), r.peer("b").join()
+		defer a.leave()
+		defer b.leave()
+		cmd := r.submit(to("a"))
+		b.say(&musterv1.Target{CommandId: cmd.Id, AgentId: "a", State: musterv1.Target_SUCCEEDED})
+		if n := b.lastNack(); n.Reason != musterv1.Nack_INVALID || n.Field != "agent_id" {
+			t.Errorf("got %v", n)
+		}
+		b.report(cmd.Id, musterv1.Target_SUCCEEDED) // as itself: not its command
+		b.wantAcked(cmd.Id)
+		r.wantState(cmd.Id, "a", musterv1.Target_SENT)
+	})
+}
+
+func TestC037ResultForNothing(t *testing.T) {
+	fleetTest(t, func(t *testing.T, r *rig) {
+		a := r.peer("a").join()
+		defer a.leave()
+		const never = "01JD0000000000000000000000"
+		a.report(never, musterv1.Target_SUCCEEDED)
+		a.wantAcked(never)
+		for _, id := range []string{"", strings.Repeat("x", 60<<10), "../x"} {
+			a.report(id, musterv1.Target_SUCCEEDED)
+			if n := a.lastNack(); n.Reason != musterv1.Nack_INVALID || n.Field != "command_id" {
+				t.Errorf("got %v", n)
+			}
+		}
+		if _, err := r.cmds.GetCommand(t.Context(), &musterv1.GetCommandRequest{Id: never}); status.Code(err) != codes.NotFound {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestOfflineTargetsAreCancelledOnRequest(t *testing.T) {
+	fleetTest(t, func(t *testing.T, r *rig) {
+		r.peer("gone").join().leave()
+		time.Sleep(6 * time.Minute)
+		r.wantStatus("gone", musterv1.Agent_OFFLINE)
+		a := r.peer("a").join()
+		defer a.leave()
+		cmd := to("a", "gone")
+		cmd.WhenOffline = musterv1.Command_CANCEL
+		cmd = r.submit(cmd)
+		r.wantState(cmd.Id, "gone", musterv1.Target_CANCELLED)
+		a.report(cmd.Id, musterv1.Target_SUCCEEDED)
+		if c := r.command(cmd.Id); c.State != musterv1.Command_DONE || c.Counts.Cancelled != 1 {
+			t.Errorf("got %v", c)
+		}
+	})
+}
+
+func TestLongPollEndsWithTheCommand(t *testing.T) {
+	fleetTest(t, func(t *testing.T, r *rig) {
+		a := r.peer("a").join()
+		defer a.leave()
+		cmd := r.submit(to("a"))
+		time.AfterFunc(5*time.Second, func() {
+			a.link.Send(&musterv1.Target{CommandId: cmd.Id, AgentId: "a", State: musterv1.Target_SUCCEEDED})
+		})
+		start := time.Now()
+		got, err := r.cmds.GetCommand(t.Context(), &musterv1.GetCommandRequest{Id: cmd.Id, Wait: lasting(time.Minute)})
+		if err != nil || got.State != musterv1.Command_DONE || time.Since(start) != 5*time.Second {
+			t.Errorf("after %s: %v, %v", time.Since(start), got, err)
+		}
+	})
+}

@@ -1,0 +1,230 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/musterhq/muster/bus"
+	"github.com/musterhq/muster/coordinator/store"
+	musterv1 "github.com/musterhq/muster/proto/muster/v1"
+)
+
+// dispatcher brings queued commands to agents. Before a command's first send to
+// an agent it stores a SENT mark: what has no mark certainly did not run.
+type dispatcher struct {
+	store  store.Store
+	ledger *ledger
+	fleet  *fleet
+	cfg    Config
+	m      *metrics
+
+	mu    sync.Mutex
+	dirty map[string]struct{} // agents to look at
+	woken chan struct{}       // cap 1
+}
+
+// maxMarks is how many targets one SENT row names, so that it stays far under
+// the store's value limit.
+const maxMarks = 20_000
+
+func newDispatcher(s store.Store, l *ledger, f *fleet, cfg Config, m *metrics) *dispatcher {
+	return &dispatcher{store: s, ledger: l, fleet: f, cfg: cfg, m: m, dirty: map[string]struct{}{}, woken: make(chan struct{}, 1)}
+}
+
+// wake asks for a look at these agents' queues. It never blocks.
+func (d *dispatcher) wake(agents ...string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, a := range agents {
+		d.dirty[a] = struct{}{}
+	}
+	select {
+	case d.woken <- struct{}{}:
+	default:
+	}
+}
+
+func (d *dispatcher) take() map[string]struct{} {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	dirty := d.dirty
+	d.dirty = map[string]struct{}{}
+	return dirty
+}
+
+func (d *dispatcher) run(ctx context.Context) error {
+	for {
+		select {
+		case <-d.woken:
+		case <-ctx.Done():
+			return nil
+		}
+		d.round(ctx, d.take())
+	}
+}
+
+// parcel is what goes to one agent in a round.
+type parcel struct {
+	agent   string
+	session *session
+	delivery
+}
+
+// round looks at each agent's queue once: SENT marks for all that is new, in
+// as few commits as possible, then the sends.
+func (d *dispatcher) round(ctx context.Context, agents map[string]struct{}) {
+	now := time.Now()
+	var parcels []parcel
+	var marks []*entry
+	for a := range agents {
+		s := d.fleet.sessionOf(a)
+		if s == nil {
+			continue // it is woken again when it registers
+		}
+		del, next := d.ledger.pick(a, s, now, d.cfg.ResendAfter)
+		d.ledger.wakeAt(a, next, func() { d.wake(a) })
+		if len(del.mark)+len(del.send) > 0 {
+			parcels = append(parcels, parcel{a, s, del})
+			marks = append(marks, del.mark...)
+		}
+	}
+	marked := d.mark(ctx, marks)
+	seals := map[*openCommand]bus.Frames{}
+	for _, p := range parcels {
+		es := p.send
+		for _, e := range p.mark {
+			if marked[e.oc] {
+				es = append(es, e)
+			}
+		}
+		d.send(p.agent, p.session, es, seals)
+	}
+}
+
+// mark stores SENT marks for entries, and tells for which commands that worked.
+func (d *dispatcher) mark(ctx context.Context, es []*entry) map[*openCommand]bool {
+	byCommand := map[*openCommand][]ref{}
+	for _, e := range es {
+		byCommand[e.oc] = append(byCommand[e.oc], e.ref)
+	}
+	marked := make(map[*openCommand]bool, len(byCommand))
+	var batch store.Batch
+	var in []*openCommand
+	flush := func() {
+		if len(batch.Ops) == 0 {
+			return
+		}
+		if _, err := d.store.Commit(ctx, batch); err != nil && !errors.Is(err, store.ErrUnknown) {
+			d.failed(ctx, in, byCommand, err)
+		} else {
+			for _, oc := range in {
+				d.ledger.sent(byCommand[oc])
+				marked[oc] = true
+			}
+		}
+		batch, in = store.Batch{}, nil
+	}
+	bytes := 0
+	for oc, refs := range byCommand {
+		for part := range parts(refs, maxMarks) {
+			row := &musterv1.SentMarks{}
+			for _, r := range part {
+				row.Targets = append(row.Targets, uint32(r.idx))
+			}
+			v := encode(row)
+			batch.Ops = append(batch.Ops, store.Op{Kind: store.PutIfAbsent, Space: spaceHistory, Key: sentKey(oc.cmd.Id, oc.marks), Value: v})
+			oc.marks++
+			bytes += len(v) + 64
+		}
+		in = append(in, oc)
+		if len(batch.Ops) > store.MaxOps-10 || bytes > store.MaxBytes-maxMarks*8 {
+			flush()
+			bytes = 0
+		}
+	}
+	flush()
+	return marked
+}
+
+// failed gives the targets back and tries again soon.
+func (d *dispatcher) failed(ctx context.Context, in []*openCommand, byCommand map[*openCommand][]ref, err error) {
+	d.cfg.Log.Error("commands not sent: their SENT marks could not be stored", "err", err)
+	for _, oc := range in {
+		d.ledger.unclaim(byCommand[oc])
+		agents := make([]string, 0, len(byCommand[oc]))
+		for _, r := range byCommand[oc] {
+			agents = append(agents, r.agent())
+		}
+		if ctx.Err() == nil {
+			time.AfterFunc(time.Second, func() { d.wake(agents...) })
+		}
+	}
+}
+
+// send puts entries on a session's queue. One that does not fit is sent when
+// the queue has drained, or again after ResendAfter, or on the next session.
+func (d *dispatcher) send(agent string, s *session, es []*entry, seals map[*openCommand]bus.Frames) {
+	if len(es) == 0 {
+		return
+	}
+	now := time.Now()
+	d.ledger.sending(es, s, now.Add(d.cfg.ResendAfter))
+	d.ledger.wakeAt(agent, now.Add(d.cfg.ResendAfter), func() { d.wake(agent) })
+	for i, e := range es {
+		f, ok := seals[e.oc]
+		if !ok {
+			f = seal(e.oc, now)
+			seals[e.oc] = f
+		}
+		switch err := s.peer.SendFrames(f); {
+		case err == nil:
+			d.m.sent()
+		case errors.Is(err, bus.ErrQueueFull):
+			d.ledger.sending(es[i:], s, now) // at once, when there is room
+			d.whenDrained(agent, s)
+			return
+		default:
+			return // the link is gone: the next session gets it
+		}
+	}
+}
+
+func (d *dispatcher) whenDrained(agent string, s *session) {
+	go func() { // ends with the link
+		select {
+		case <-s.peer.Drained():
+			d.wake(agent)
+		case <-s.peer.Done():
+		}
+	}()
+}
+
+// seal encodes a command as agents get it, once for all of them.
+func seal(oc *openCommand, now time.Time) bus.Frames {
+	cmd := proto.CloneOf(oc.cmd)
+	cmd.Target, cmd.State, cmd.Counts, cmd.WhenOffline = nil, 0, nil, 0
+	cmd.ExpiresIn = durationpb.New(max(oc.expires.Sub(now), time.Millisecond))
+	f, err := bus.Seal(nil, cmd)
+	if err != nil {
+		panic(err) // it was decoded from the store: it can be encoded
+	}
+	return f
+}
+
+// parts yields s in pieces of at most n.
+func parts[T any](s []T, n int) func(func([]T) bool) {
+	return func(yield func([]T) bool) {
+		for len(s) > 0 {
+			k := min(n, len(s))
+			if !yield(s[:k]) {
+				return
+			}
+			s = s[k:]
+		}
+	}
+}

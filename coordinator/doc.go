@@ -1,0 +1,18 @@
+// Package coordinator decides what agents should do and remembers what they did.
+//
+// The store is the truth. A request ends when it is stored; loops that watch
+// the store bring it to the agents; what agents answer goes through the batcher
+// into the store, is acknowledged when it is durable, and whoever watches sees
+// it there.
+//
+//	down: CreateCommand → store → watch → ledger → dispatch → bus → agent
+//	up:   agent → bus → batcher → store → watch → ledger → feed → WatchEvents
+//
+// The ledger holds every open command with one state per target, the fleet
+// every known agent with its session; both are rebuilt from the store when the
+// coordinator starts. Nothing else that must survive is in memory.
+//
+// The promises (DESIGN section 5): a command that is not idempotent is started
+// at most once on an agent that keeps its journal, and every target becomes
+// final, at the latest at expiry + timeout + grace.
+package coordinator

@@ -1,0 +1,250 @@
+package coordinator
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/musterhq/muster/coordinator/store"
+	musterv1 "github.com/musterhq/muster/proto/muster/v1"
+)
+
+// sick is a store that refuses commits which touch keys with a prefix, and
+// whose watches can be cut.
+type sick struct {
+	store.Store
+	refuse atomic.Value // string: the prefix; "": none
+	cut    atomic.Pointer[context.CancelFunc]
+	blind  atomic.Bool // watches fail
+}
+
+func (s *sick) Commit(ctx context.Context, b store.Batch) (store.Result, error) {
+	if p, _ := s.refuse.Load().(string); p != "" {
+		for _, o := range b.Ops {
+			if strings.HasPrefix(string(o.Key), p) {
+				return store.Result{}, fmt.Errorf("disk full: %w", store.ErrUnavailable)
+			}
+		}
+	}
+	return s.Store.Commit(ctx, b)
+}
+
+func (s *sick) Watch(ctx context.Context, sp store.Space, prefix []byte, after store.Rev) (<-chan []store.Event, error) {
+	if s.blind.Load() {
+		return nil, store.ErrCompacted
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	s.cut.Store(&cancel)
+	return s.Store.Watch(ctx, sp, prefix, after)
+}
+
+func sickTest(t *testing.T, body func(t *testing.T, r *rig, s *sick)) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		s := &sick{Store: r.store}
+		r.store = s
+		r.start()
+		body(t, r, s)
+		r.stop()
+		r.store.Close()
+	})
+}
+
+func TestReportIsAcknowledgedOnlyWhenStored(t *testing.T) {
+	sickTest(t, func(t *testing.T, r *rig, s *sick) {
+		a := r.peer("a").join()
+		defer a.leave()
+		cmd := r.submit(to("a"))
+		s.refuse.Store(resPrefix)
+		a.report(cmd.Id, musterv1.Target_SUCCEEDED)
+		time.Sleep(time.Minute)
+		a.wantAcked()
+		r.wantState(cmd.Id, "a", musterv1.Target_SENT)
+		s.refuse.Store("")
+		a.report(cmd.Id, musterv1.Target_SUCCEEDED)
+		a.wantAcked(cmd.Id)
+	})
+}
+
+func TestNothingIsSentWithoutItsMark(t *testing.T) {
+	sickTest(t, func(t *testing.T, r *rig, s *sick) {
+		a := r.peer("a").join()
+		defer a.leave()
+		s.refuse.Store(sentPrefix)
+		cmd := r.submit(to("a"))
+		time.Sleep(time.Minute)
+		a.wantGot(0)
+		r.wantState(cmd.Id, "a", musterv1.Target_QUEUED)
+		s.refuse.Store("")
+		time.Sleep(2 * time.Second)
+		a.wantGot(1)
+		r.wantState(cmd.Id, "a", musterv1.Target_SENT)
+	})
+}
+
+func TestC107SubmitIsRefusedWhenItCannotBeStored(t *testing.T) {
+	sickTest(t, func(t *testing.T, r *rig, s *sick) {
+		a := r.peer("a").join()
+		defer a.leave()
+		s.refuse.Store(cmdPrefix)
+		_, err := r.cmds.CreateCommand(t.Context(), &musterv1.CreateCommandRequest{Command: to("a")})
+		if code := status.Code(toStatus(err)); code != codes.Unavailable {
+			t.Errorf("got %v", err)
+		}
+		time.Sleep(time.Minute)
+		a.wantGot(0)
+		r.wantStatus("a", musterv1.Agent_ONLINE)
+	})
+}
+
+func TestUnrecordedAgentIsAskedToComeAgain(t *testing.T) {
+	sickTest(t, func(t *testing.T, r *rig, s *sick) {
+		s.refuse.Store(agentPrefix)
+		a := r.peer("a").join()
+		defer a.leave()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if len(a.bye) == 0 || a.bye[0].RetryAfter.AsDuration() <= 0 {
+			t.Fatalf("got %v", a.bye)
+		}
+		if got := r.c.fleet.view("a"); got != nil {
+			t.Fatalf("an agent that is not recorded is shown: %v", got)
+		}
+		s.refuse.Store("")
+		time.Sleep(time.Minute)
+		r.wantStatus("a", musterv1.Agent_ONLINE)
+	})
+}
+
+func TestExpiryIsStoredWhenTheStoreIsWellAgain(t *testing.T) {
+	sickTest(t, func(t *testing.T, r *rig, s *sick) {
+		r.peer("a").join().leave()
+		cmd := to("a")
+		cmd.ExpiresIn = lasting(time.Second)
+		cmd = r.submit(cmd)
+		s.refuse.Store(resPrefix)
+		time.Sleep(10 * time.Second)
+		r.wantState(cmd.Id, "a", musterv1.Target_QUEUED)
+		s.refuse.Store(sumPrefix)
+		time.Sleep(3 * time.Second)
+		r.wantState(cmd.Id, "a", musterv1.Target_EXPIRED)
+		s.refuse.Store("")
+		time.Sleep(3 * time.Second)
+		if got := r.command(cmd.Id); got.State != musterv1.Command_DONE {
+			t.Errorf("got %v", got)
+		}
+	})
+}
+
+// While the watch is cut, a command is submitted, one gets its result and one
+// ends; all of it is seen when the coordinator reads again.
+func TestCutWatchMissesNothing(t *testing.T) {
+	sickTest(t, func(t *testing.T, r *rig, s *sick) {
+		a, b := r.peer("a").join(), r.peer("b").join()
+		defer a.leave()
+		defer b.leave()
+		one, both := r.submit(to("a")), r.submit(to("a", "b"))
+		w := r.watch("")
+		s.blind.Store(true)
+		(*s.cut.Load())()
+		synctest.Wait()
+		a.report(one.Id, musterv1.Target_SUCCEEDED)
+		a.report(both.Id, musterv1.Target_SUCCEEDED)
+		a.wantAcked(one.Id, both.Id)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		done := make(chan string)
+		go func() {
+			cmd, err := r.cmds.CreateCommand(ctx, &musterv1.CreateCommandRequest{Command: to("b")})
+			if err != nil {
+				t.Error(err)
+			}
+			done <- cmd.GetId()
+		}()
+		time.Sleep(5 * time.Second)
+		s.blind.Store(false)
+		id := <-done
+		time.Sleep(5 * time.Second)
+		if got := r.command(one.Id); got.State != musterv1.Command_DONE {
+			t.Errorf("got %v", got)
+		}
+		r.wantState(both.Id, "a", musterv1.Target_SUCCEEDED)
+		b.wantGot(2)
+		b.report(both.Id, musterv1.Target_SUCCEEDED)
+		b.report(id, musterv1.Target_SUCCEEDED)
+		if got := r.command(both.Id); got.State != musterv1.Command_DONE {
+			t.Errorf("got %v", got)
+		}
+		if ks := w.kinds(); len(ks) == 0 || ks[0] != "resync" {
+			t.Errorf("events after the cut: %v", ks)
+		}
+		w.stop()
+	})
+}
+
+func TestBacklogIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBatcher(store.NewMem(Spaces...), 3, 100)
+		w := func(size int) *write { return &write{ops: fixed(), size: size} }
+		for range 2 {
+			if err := b.add(w(40)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := b.add(w(40)); err == nil {
+			t.Error("bytes over the limit were taken")
+		}
+		if err := b.add(w(1)); err != nil {
+			t.Error(err)
+		}
+		if err := b.add(w(1)); err == nil {
+			t.Error("items over the limit were taken")
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- b.run(ctx) }()
+		synctest.Wait()
+		if err := b.add(w(90)); err != nil {
+			t.Errorf("after the backlog was written: %v", err)
+		}
+		cancel()
+		<-done
+	})
+}
+
+// One write that breaks a condition fails alone, and two of one key keep their
+// order.
+func TestBatchFailsOnlyWhoIsToBlame(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := store.NewMem(Spaces...)
+		b := newBatcher(mem, 100, 1<<20)
+		var log []string
+		add := func(name string, op store.Op) {
+			op.Space = spaceFleet
+			b.must(&write{ops: fixed(op), done: func(skipped []bool, err error) {
+				log = append(log, fmt.Sprint(name, skipped, err != nil))
+			}})
+		}
+		add("a", store.Op{Key: []byte("k"), Value: []byte("1")})
+		add("b", store.Op{Key: []byte("x"), Value: []byte("1"), If: store.AtRev(99)})
+		add("c", store.Op{Kind: store.PutIfAbsent, Key: []byte("k"), Value: []byte("2")})
+		add("d", store.Op{Key: []byte("y"), Value: []byte("1")})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- b.run(ctx) }()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if got := strings.Join(log, " "); got != "a[false] false b[false] true c[true] false d[false] false" {
+			t.Errorf("got %s", got)
+		}
+		cancel()
+		<-done
+	})
+}

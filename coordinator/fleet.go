@@ -1,0 +1,181 @@
+package coordinator
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/musterhq/muster/bus"
+	musterv1 "github.com/musterhq/muster/proto/muster/v1"
+)
+
+// fleet holds every known agent with its status and, while there is one, its
+// session. An entry outlives the link; the session is there exactly as long as
+// the agent is connected and registered.
+type fleet struct {
+	start time.Time // of this process; times below count from it, on the monotonic clock
+
+	mu     sync.RWMutex
+	agents map[string]*agent
+	sorted []string // ids, nil when it must be made again
+	online int
+}
+
+// agent is one known agent. Its fields are guarded by fleet.mu, except seen.
+type agent struct {
+	id      string
+	row     *musterv1.Agent // as it was last stored; never changed, only replaced
+	seq     uint32          // highest journal position it has told
+	status  musterv1.Agent_Status
+	session *session
+	silence *time.Timer  // fires when it may have been silent for too long
+	seen    atomic.Int64 // when its last message came: nanoseconds since fleet.start
+}
+
+// session is one registered link.
+type session struct {
+	id   string
+	peer *bus.Peer
+	late *time.Timer // closes a link that does not register
+
+	mu      sync.Mutex
+	agent   *agent // nil until registered
+	runID   string
+	seq     uint64               // of the last Register or Heartbeat
+	outputs map[string]*progress // by command id
+}
+
+// registered returns the session's agent, or nil.
+func (s *session) registered() *agent {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.agent
+}
+
+func newFleet(now time.Time) *fleet {
+	return &fleet{start: now, agents: map[string]*agent{}}
+}
+
+func (f *fleet) since(now time.Time) int64 { return int64(now.Sub(f.start)) }
+
+// at turns a time of the monotonic clock into a wall time.
+func (f *fleet) at(since int64, now time.Time) time.Time {
+	return now.Add(time.Duration(since) - now.Sub(f.start)).Round(0)
+}
+
+// sessionOf returns the session to reach an agent by, or nil.
+func (f *fleet) sessionOf(id string) *session {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	if a := f.agents[id]; a != nil {
+		return a.session
+	}
+	return nil
+}
+
+func (f *fleet) size() int {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	return len(f.agents)
+}
+
+// unknown returns those ids that no agent ever registered with.
+func (f *fleet) unknown(ids []string) (out []string) {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	for _, id := range ids {
+		if f.agents[id] == nil {
+			out = append(out, id)
+		}
+	}
+	return out
+}
+
+// offline returns those ids whose agent is OFFLINE.
+func (f *fleet) offline(ids []string) (out []string) {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	for _, id := range ids {
+		if a := f.agents[id]; a != nil && a.status == musterv1.Agent_OFFLINE {
+			out = append(out, id)
+		}
+	}
+	return out
+}
+
+// ids returns all agent ids, sorted. The caller must not change the slice.
+func (f *fleet) ids() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.sorted == nil {
+		f.sorted = make([]string, 0, len(f.agents))
+		for id := range f.agents {
+			f.sorted = append(f.sorted, id)
+		}
+		slices.Sort(f.sorted)
+	}
+	return f.sorted
+}
+
+// ensureLocked returns the entry for id, made if need be.
+func (f *fleet) ensureLocked(id string) *agent {
+	a := f.agents[id]
+	if a == nil {
+		a = &agent{id: id}
+		f.agents[id] = a
+		f.sorted = nil
+	}
+	return a
+}
+
+// view is the agent as REST shows it.
+func (f *fleet) view(id string) *musterv1.Agent {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	a := f.agents[id]
+	if a == nil || a.row == nil {
+		return nil
+	}
+	return f.viewLocked(a)
+}
+
+func (f *fleet) viewLocked(a *agent) *musterv1.Agent {
+	v := proto.CloneOf(a.row)
+	v.Status = a.status
+	if seen := a.seen.Load(); seen > 0 {
+		v.LastSeen = timestamppb.New(f.at(seen, time.Now()))
+	}
+	if a.session != nil {
+		v.Address = a.session.peer.Addr().String()
+	}
+	return v
+}
+
+func (f *fleet) setStatusLocked(a *agent, to musterv1.Agent_Status) bool {
+	if a.status == to {
+		return false
+	}
+	if a.status == musterv1.Agent_ONLINE {
+		f.online--
+	}
+	if to == musterv1.Agent_ONLINE {
+		f.online++
+	}
+	a.status = to
+	return true
+}
+
+// stop ends all timers.
+func (f *fleet) stop() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, a := range f.agents {
+		if a.silence != nil {
+			a.silence.Stop()
+		}
+	}
+}

@@ -1,0 +1,74 @@
+package coordinator
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/musterhq/muster/coordinator/store"
+)
+
+// Every key the coordinator uses in the store.
+//
+//	space history (watched: its commit order is what the ledger follows)
+//	  cmd/ULID             Command, as it was submitted
+//	  open/ULID            nothing; there while the command is not ended
+//	  draft/ULID           nothing; there while target lists are written before their command
+//	  sum/ULID             CommandSummary, once ended
+//	  sent/ULID/n          SentMarks, written before the first send
+//	  res/ULID/AGENT       Target in its final state; the first one wins
+//	  late/ULID/AGENT      Target that came after a final state the coordinator had set
+//	space bulk
+//	  targets/ULID/n       TargetList
+//	  out/ULID/AGENT/S/off kept output of stream S from offset off
+//	space fleet
+//	  agent/ID             Agent, written when it changes; last_seen on transitions only
+//	  token/NAME           Token
+const (
+	spaceHistory store.Space = "history"
+	spaceBulk    store.Space = "bulk"
+	spaceFleet   store.Space = "fleet"
+)
+
+// Spaces is what the coordinator's store must be opened with.
+var Spaces = []store.SpaceDef{
+	{Name: spaceHistory, Watched: true},
+	{Name: spaceBulk},
+	{Name: spaceFleet},
+}
+
+const (
+	cmdPrefix   = "cmd/"
+	openPrefix  = "open/"
+	draftPrefix = "draft/"
+	sumPrefix   = "sum/"
+	sentPrefix  = "sent/"
+	resPrefix   = "res/"
+	latePrefix  = "late/"
+	agentPrefix = "agent/"
+	tokenPrefix = "token/"
+)
+
+func cmdKey(id string) []byte            { return []byte(cmdPrefix + id) }
+func openKey(id string) []byte           { return []byte(openPrefix + id) }
+func draftKey(id string) []byte          { return []byte(draftPrefix + id) }
+func sumKey(id string) []byte            { return []byte(sumPrefix + id) }
+func sentKey(id string, n int) []byte    { return fmt.Appendf(nil, "%s%s/%08x", sentPrefix, id, n) }
+func resKey(id, agent string) []byte     { return []byte(resPrefix + id + "/" + agent) }
+func lateKey(id, agent string) []byte    { return []byte(latePrefix + id + "/" + agent) }
+func targetsKey(id string, n int) []byte { return fmt.Appendf(nil, "targets/%s/%08x", id, n) }
+func agentKey(id string) []byte          { return []byte(agentPrefix + id) }
+func tokenKey(name string) []byte        { return []byte(tokenPrefix + name) }
+
+func outKey(id, agent string, stream, offset uint32) []byte {
+	return fmt.Appendf(outPrefix(id, agent, stream), "%08x", offset)
+}
+
+func outPrefix(id, agent string, stream uint32) []byte {
+	return fmt.Appendf(nil, "out/%s/%s/%d/", id, agent, stream)
+}
+
+// splitKey cuts "prefix/ULID/rest" after the prefix into its two parts.
+func splitKey(key []byte, prefix string) (id, rest string) {
+	id, rest, _ = strings.Cut(strings.TrimPrefix(string(key), prefix), "/")
+	return id, rest
+}

@@ -1,0 +1,338 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/musterhq/muster/coordinator/store"
+	musterv1 "github.com/musterhq/muster/proto/muster/v1"
+)
+
+// load reads what must be in memory: agents, tokens, open commands, and the
+// newest id. Ended commands stay where they are.
+func (c *Coordinator) load(ctx context.Context) error {
+	err := c.each(ctx, spaceFleet, agentPrefix, func(kv store.KV) error {
+		row := &musterv1.Agent{}
+		if err := decode(kv.Key, kv.Value, row); err != nil {
+			c.log.Error("agent not read; it is known again when it registers", "err", err)
+			return nil
+		}
+		c.adopt(row)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if c.tokens, err = loadTokens(ctx, c); err != nil {
+		return err
+	}
+	newest, err := c.store.Scan(ctx, spaceHistory, store.Range{Prefix: []byte(cmdPrefix), Limit: 1, Reverse: true})
+	if err != nil {
+		return err
+	}
+	last := ""
+	for _, kv := range newest.Items {
+		last, _ = splitKey(kv.Key, cmdPrefix)
+	}
+	c.ids = newIDs(last)
+	if err := c.sweepDrafts(ctx); err != nil {
+		return err
+	}
+	return c.loadOpen(ctx)
+}
+
+// loadOpen opens every command that has not ended, and sets where the watch
+// starts.
+func (c *Coordinator) loadOpen(ctx context.Context) error {
+	page, err := c.store.Scan(ctx, spaceHistory, store.Range{Prefix: []byte(openPrefix), Limit: 1})
+	if err != nil {
+		return err
+	}
+	c.from0 = page.Rev
+	return c.each(ctx, spaceHistory, openPrefix, func(kv store.KV) error {
+		id, _ := splitKey(kv.Key, openPrefix)
+		return c.openCommand(ctx, id)
+	})
+}
+
+// each calls fn for every row under prefix, in order.
+func (c *Coordinator) each(ctx context.Context, s store.Space, prefix string, fn func(store.KV) error) error {
+	return c.eachAfter(ctx, s, []byte(prefix), nil, fn)
+}
+
+func (c *Coordinator) eachAfter(ctx context.Context, s store.Space, prefix, after []byte, fn func(store.KV) error) error {
+	for {
+		page, err := c.store.Scan(ctx, s, store.Range{Prefix: prefix, After: after})
+		if err != nil {
+			return err
+		}
+		for _, kv := range page.Items {
+			if err := fn(kv); err != nil {
+				return err
+			}
+			after = kv.Key
+		}
+		if !page.More {
+			return nil
+		}
+	}
+}
+
+// openCommand puts a command and all that the store knows of its targets into
+// the ledger.
+func (c *Coordinator) openCommand(ctx context.Context, id string) error {
+	kvs, err := c.store.Get(ctx, spaceHistory, cmdKey(id), openKey(id))
+	if err != nil {
+		return err
+	}
+	if kvs[0].Rev == 0 || kvs[1].Rev == 0 {
+		return nil // ended meanwhile
+	}
+	oc := &openCommand{cmd: &musterv1.Command{}, ended: make(chan struct{})}
+	if err := decode(kvs[0].Key, kvs[0].Value, oc.cmd); err != nil {
+		return err
+	}
+	// The time left is measured once, by the wall clock; from here on it runs
+	// by the monotonic one.
+	oc.expires = time.Now().Add(time.Until(oc.cmd.ExpireTime.AsTime()))
+	if oc.targets, err = c.targets(ctx, id); err != nil {
+		return err
+	}
+	oc.states = make([]state, len(oc.targets))
+	for i := range oc.states {
+		oc.states[i] = state(musterv1.Target_QUEUED)
+	}
+	err = c.each(ctx, spaceHistory, sentPrefix+id+"/", func(kv store.KV) error {
+		oc.marks++
+		return eachMark(kv, len(oc.states), func(i int) { oc.states[i] = state(musterv1.Target_SENT) })
+	})
+	if err != nil {
+		return err
+	}
+	err = c.each(ctx, spaceHistory, resPrefix+id+"/", func(kv store.KV) error {
+		t := &musterv1.Target{}
+		if err := decode(kv.Key, kv.Value, t); err != nil {
+			return err
+		}
+		if i, ok := slices.BinarySearch(oc.targets, t.AgentId); ok {
+			oc.states[i] = state(t.State)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if !c.ledger.add(oc) {
+		return nil
+	}
+	c.watchEnd(oc)
+	if c.ledger.endedAlready(oc) {
+		c.end(oc)
+	}
+	c.dispatch.wake(oc.targets...)
+	return nil
+}
+
+func eachMark(kv store.KV, n int, fn func(i int)) error {
+	row := &musterv1.SentMarks{}
+	if err := decode(kv.Key, kv.Value, row); err != nil {
+		return err
+	}
+	for _, i := range row.Targets {
+		if int(i) < n {
+			fn(int(i))
+		}
+	}
+	return nil
+}
+
+// targets reads a command's whole target list.
+func (c *Coordinator) targets(ctx context.Context, id string) (list []string, err error) {
+	err = c.each(ctx, spaceBulk, "targets/"+id+"/", func(kv store.KV) error {
+		row := &musterv1.TargetList{}
+		if err := decode(kv.Key, kv.Value, row); err != nil {
+			return err
+		}
+		list = append(list, row.AgentIds...)
+		return nil
+	})
+	return list, err
+}
+
+// sweepDrafts removes target lists whose command was never stored.
+func (c *Coordinator) sweepDrafts(ctx context.Context) error {
+	return c.each(ctx, spaceHistory, draftPrefix, func(kv store.KV) error {
+		id, _ := splitKey(kv.Key, draftPrefix)
+		err := c.each(ctx, spaceBulk, "targets/"+id+"/", func(row store.KV) error {
+			_, err := c.store.Commit(ctx, store.Batch{Ops: []store.Op{{Kind: store.Delete, Space: spaceBulk, Key: row.Key}}})
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		_, err = c.store.Commit(ctx, store.Batch{Ops: []store.Op{{Kind: store.Delete, Space: spaceHistory, Key: kv.Key}}})
+		return err
+	})
+}
+
+// followLoop applies what is committed to the ledger and the feed. A watch that
+// was cut is no harm: what is open is read again.
+func (c *Coordinator) followLoop(ctx context.Context) error {
+	for from := c.from0; ; from = c.from0 {
+		changes, err := c.store.Watch(ctx, spaceHistory, nil, from)
+		if err == nil {
+			for es := range changes {
+				if err := c.apply(ctx, es); err != nil && ctx.Err() == nil {
+					c.log.Error("change not applied; reading all that is open again", "err", err)
+					break
+				}
+			}
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil && !errors.Is(err, store.ErrCompacted) {
+			c.log.Error("cannot watch the store", "err", err)
+		}
+		pause(ctx, 100*time.Millisecond)
+		if err := c.reload(ctx); err != nil && ctx.Err() == nil {
+			c.log.Error("cannot read what is open", "err", err)
+			pause(ctx, time.Second)
+		}
+	}
+}
+
+// reload reads what is open again after changes were missed, and sends readers
+// of events to do the same.
+func (c *Coordinator) reload(ctx context.Context) error {
+	open := c.ledger.ids()
+	if err := c.loadOpen(ctx); err != nil { // opens what is new
+		return err
+	}
+	for _, id := range open { // brings what was known up to date
+		err := c.each(ctx, spaceHistory, sentPrefix+id+"/", func(kv store.KV) error { return c.applySent(id, kv) })
+		if err != nil {
+			return err
+		}
+		var ts []*musterv1.Target
+		err = c.each(ctx, spaceHistory, resPrefix+id+"/", func(kv store.KV) error {
+			t := &musterv1.Target{}
+			ts = append(ts, t)
+			return decode(kv.Key, kv.Value, t)
+		})
+		if err != nil {
+			return err
+		}
+		for _, oc := range c.ledger.finals(ts) {
+			c.end(oc)
+		}
+		kvs, err := c.store.Get(ctx, spaceHistory, sumKey(id))
+		if err != nil {
+			return err
+		}
+		if kvs[0].Rev != 0 {
+			c.ledger.close(id)
+		}
+	}
+	c.feed.publish(&musterv1.Event{Kind: "resync"})
+	c.ledger.reach(c.from0)
+	return nil
+}
+
+// apply brings one commit's changes, in their order, into the ledger and the
+// feed.
+func (c *Coordinator) apply(ctx context.Context, es []store.Event) error {
+	var events []*musterv1.Event
+	var finals []*musterv1.Target
+	var rev store.Rev
+	for _, e := range es {
+		rev = max(rev, e.Rev)
+		if e.Deleted {
+			continue
+		}
+		prefix, _, _ := strings.Cut(string(e.Key), "/")
+		var err error
+		switch prefix + "/" {
+		case cmdPrefix:
+			id, _ := splitKey(e.Key, cmdPrefix)
+			if err = c.openCommand(ctx, id); err == nil {
+				if cmd, _, open := c.ledger.command(id); open {
+					events = append(events, &musterv1.Event{Kind: "command", Command: cmd})
+				}
+			}
+		case sentPrefix:
+			id, _ := splitKey(e.Key, sentPrefix)
+			err = c.applySent(id, e.KV)
+		case resPrefix:
+			t := &musterv1.Target{}
+			if err = decode(e.Key, e.Value, t); err == nil {
+				finals = append(finals, t)
+				events = append(events, &musterv1.Event{Kind: "target", Target: t})
+			}
+		case sumPrefix:
+			var ev *musterv1.Event
+			if ev, err = c.applyEnd(e.KV); ev != nil {
+				events = append(events, ev)
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("apply %q: %w", e.Key, err)
+		}
+	}
+	ended := c.ledger.finals(finals)
+	c.feed.publish(events...)
+	c.settled(finals)
+	for _, oc := range ended {
+		c.end(oc)
+	}
+	c.ledger.reach(rev)
+	return nil
+}
+
+// settled lets dispatch use the places that final targets have left.
+func (c *Coordinator) settled(ts []*musterv1.Target) {
+	if len(ts) == 0 {
+		return
+	}
+	agents := make([]string, len(ts))
+	for i, t := range ts {
+		agents[i] = t.AgentId
+	}
+	c.dispatch.wake(agents...)
+}
+
+func (c *Coordinator) applySent(id string, kv store.KV) error {
+	oc := c.ledger.get(id)
+	if oc == nil {
+		return nil
+	}
+	var refs []ref
+	err := eachMark(kv, len(oc.targets), func(i int) { refs = append(refs, ref{oc, i}) })
+	c.ledger.sent(refs)
+	return err
+}
+
+func (c *Coordinator) applyEnd(kv store.KV) (*musterv1.Event, error) {
+	sum := &musterv1.CommandSummary{}
+	if err := decode(kv.Key, kv.Value, sum); err != nil {
+		return nil, err
+	}
+	id, _ := splitKey(kv.Key, sumPrefix)
+	cmd, _, open := c.ledger.command(id)
+	if !open {
+		return nil, nil
+	}
+	c.ledger.close(id)
+	c.log.Info("command done", "cmd", id, "type", cmd.Type, "targets", sum.Counts.GetTotal(), "succeeded", sum.Counts.GetSucceeded())
+	return &musterv1.Event{Kind: "command", Command: finish(cmd, sum)}, nil
+}
+
+// finish makes an ended command from how it was submitted and its summary.
+func finish(cmd *musterv1.Command, sum *musterv1.CommandSummary) *musterv1.Command {
+	cmd.State, cmd.Counts, cmd.EndTime = sum.State, sum.Counts, sum.EndTime
+	return cmd
+}

@@ -1,0 +1,38 @@
+package coordinator
+
+import (
+	"encoding/base64"
+	"strings"
+)
+
+const (
+	defaultPage  = 50
+	maxPage      = 1000
+	maxPageBytes = 2 << 20 // a page ends early rather than grow past a gRPC message
+)
+
+func pageSize(n uint32) int {
+	if n == 0 {
+		return defaultPage
+	}
+	return int(min(n, maxPage))
+}
+
+// pageToken is where the next page goes on: after the last key of this one. It
+// holds nothing else, so it outlives restarts and the row itself.
+func pageToken(list, last string) string {
+	return base64.RawURLEncoding.EncodeToString([]byte(list + "\x00" + last))
+}
+
+func pageStart(token, list string) (after string, err error) {
+	if token == "" {
+		return "", nil
+	}
+	raw, err := base64.RawURLEncoding.Strict().DecodeString(token)
+	if err == nil && len(raw) < 512 {
+		if of, last, ok := strings.Cut(string(raw), "\x00"); ok && of == list && last != "" {
+			return last, nil
+		}
+	}
+	return "", invalid("page_token", "not a token of this list")
+}

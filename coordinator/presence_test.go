@@ -1,0 +1,255 @@
+package coordinator
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/musterhq/muster/bus"
+	"github.com/musterhq/muster/coordinator/store"
+	musterv1 "github.com/musterhq/muster/proto/muster/v1"
+)
+
+func TestRegistrationIsChecked(t *testing.T) {
+	fleetTest(t, func(t *testing.T, r *rig) {
+		for name, c := range map[string]struct {
+			change func(*musterv1.Register)
+			field  string
+		}{
+			"no id":     {func(m *musterv1.Register) { m.AgentId = "" }, "agent_id"},
+			"path":      {func(m *musterv1.Register) { m.AgentId = "a/../b" }, "agent_id"},
+			"control":   {func(m *musterv1.Register) { m.AgentId = "a\n\x1b[2J" }, "agent_id"},
+			"long":      {func(m *musterv1.Register) { m.AgentId = string(make([]byte, 129)) }, "agent_id"},
+			"no run id": {func(m *musterv1.Register) { m.RunId = "" }, "run_id"},
+			"tag":       {func(m *musterv1.Register) { m.Tags = map[string]string{"": "x"} }, `tags[""]`},
+		} {
+			p := r.peer("ok")
+			c.change(p.reg)
+			p.join()
+			if n := p.lastNack(); n.Reason != musterv1.Nack_INVALID || n.Field != c.field {
+				t.Errorf("%s: got %v", name, n)
+			}
+			p.leave()
+		}
+		if n := r.c.fleet.size(); n != 0 {
+			t.Errorf("%d agents are known after refused registrations", n)
+		}
+	})
+}
+
+func TestFirstMessageMustBeRegister(t *testing.T) {
+	fleetTest(t, func(t *testing.T, r *rig) {
+		p := r.peer("")
+		p.join() // its Register is refused
+		defer p.leave()
+		p.say(&musterv1.Heartbeat{SequenceNum: 2})
+		if n := p.lastNack(); n.Reason != musterv1.Nack_NOT_REGISTERED {
+			t.Errorf("got %v", n)
+		}
+		p.say(&musterv1.Target{CommandId: "x", AgentId: "a", State: musterv1.Target_SUCCEEDED})
+		if n := p.lastNack(); n.Reason != musterv1.Nack_NOT_REGISTERED {
+			t.Errorf("got %v", n)
+		}
+		link := p.current()
+		time.Sleep(unregistered + time.Second)
+		select {
+		case <-link.Done():
+		default:
+			t.Error("a link that does not register is kept for ever")
+		}
+	})
+}
+
+func TestHeartbeatGapAsksForFullState(t *testing.T) {
+	fleetTest(t, func(t *testing.T, r *rig) {
+		a := r.peer("a")
+		a.silent.Store(true)
+		a.join()
+		defer a.leave()
+		for _, c := range []struct {
+			seq  uint64
+			full bool
+		}{{2, false}, {3, false}, {5, true}, {5, true}, {0, true}, {1, false}} {
+			a.say(&musterv1.Heartbeat{SequenceNum: c.seq})
+			got := a.acks[len(a.acks)-1]
+			if full := got.Flags&uint32(musterv1.HeartbeatAck_REPORT_FULL_STATE) != 0; full != c.full || got.SequenceNum != c.seq {
+				t.Errorf("sequence number %d: got %v, want full state %v", c.seq, got, c.full)
+			}
+		}
+	})
+}
+
+func TestSilenceMakesSuspectThenOffline(t *testing.T) {
+	fleetTest(t, func(t *testing.T, r *rig) {
+		a := r.peer("a").join()
+		defer a.leave()
+		time.Sleep(10 * time.Minute)
+		r.wantStatus("a", musterv1.Agent_ONLINE)
+		a.silent.Store(true) // the link stays
+		time.Sleep(30 * time.Second)
+		r.wantStatus("a", musterv1.Agent_ONLINE)
+		time.Sleep(15 * time.Second)
+		r.wantStatus("a", musterv1.Agent_SUSPECT)
+		a.beat()
+		r.wantStatus("a", musterv1.Agent_ONLINE)
+		time.Sleep(5*time.Minute - time.Second)
+		r.wantStatus("a", musterv1.Agent_SUSPECT)
+		time.Sleep(2 * time.Second)
+		seen := r.wantStatus("a", musterv1.Agent_OFFLINE).LastSeen.AsTime()
+		if silent := time.Since(seen); silent < 5*time.Minute || silent > 5*time.Minute+2*time.Second {
+			t.Errorf("last seen %s ago", silent)
+		}
+	})
+}
+
+func TestBrokenLinkIsSuspectAtOnce(t *testing.T) {
+	fleetTest(t, func(t *testing.T, r *rig) {
+		a := r.peer("a").join()
+		a.leave()
+		r.wantStatus("a", musterv1.Agent_SUSPECT)
+		time.Sleep(5*time.Minute + time.Second)
+		r.wantStatus("a", musterv1.Agent_OFFLINE)
+	})
+}
+
+func TestNewerLinkTakesTheAgent(t *testing.T) {
+	fleetTest(t, func(t *testing.T, r *rig) {
+		a := r.peer("a").join()
+		old := a.current()
+		b := r.peer("a").join()
+		defer b.leave()
+		select {
+		case <-old.Done():
+		case <-time.After(2 * time.Second):
+			t.Fatal("the old link is still there")
+		}
+		a.leave() // its late close takes nothing offline
+		r.wantStatus("a", musterv1.Agent_ONLINE)
+		r.submit(to("a"))
+		b.wantGot(1)
+	})
+}
+
+func TestC032RestartAloneMarksNobodyOnlineOrOffline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.start()
+		a, b := r.peer("a").join(), r.peer("b").join()
+		time.Sleep(time.Hour)
+		b.leave()
+		seen := r.wantStatus("b", musterv1.Agent_SUSPECT).LastSeen.AsTime()
+		time.Sleep(2 * time.Minute)
+		a.leave()
+		r.stop()
+		time.Sleep(time.Hour)
+
+		r.start()
+		defer func() { r.stop(); r.store.Close() }()
+		r.wantStatus("a", musterv1.Agent_SUSPECT)
+		if got := r.wantStatus("b", musterv1.Agent_SUSPECT).LastSeen.AsTime(); !got.Equal(seen) {
+			t.Errorf("last seen %s, want that from before the restart, %s", got, seen)
+		}
+		time.Sleep(4 * time.Minute)
+		a = r.peer("a").join()
+		defer a.leave()
+		time.Sleep(2 * time.Minute)
+		r.wantStatus("a", musterv1.Agent_ONLINE)
+		r.wantStatus("b", musterv1.Agent_OFFLINE)
+	})
+}
+
+func TestPauseOfTheProcessGivesAGrace(t *testing.T) {
+	fleetTest(t, func(t *testing.T, r *rig) {
+		a := r.peer("a")
+		a.silent.Store(true)
+		a.join()
+		defer a.leave()
+		time.Sleep(40 * time.Second)
+		r.wantStatus("a", musterv1.Agent_SUSPECT)
+		time.Sleep(4 * time.Minute)
+		r.c.pulse.last.Store(time.Now().Add(-time.Hour).UnixNano()) // as after SIGCONT
+		time.Sleep(4 * time.Minute)
+		r.wantStatus("a", musterv1.Agent_SUSPECT)
+		time.Sleep(2 * time.Minute)
+		r.wantStatus("a", musterv1.Agent_OFFLINE)
+	})
+}
+
+// counting counts the commits that reach a store.
+type counting struct {
+	store.Store
+	n int
+}
+
+func (s *counting) Commit(ctx context.Context, b store.Batch) (store.Result, error) {
+	s.n++
+	return s.Store.Commit(ctx, b)
+}
+
+func TestBeatsCostNoCommit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		s := &counting{Store: r.store}
+		r.store = s
+		r.start()
+		a := r.peer("a").join()
+		before := s.n
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if s.n != before || len(a.acks) < 300 {
+			t.Errorf("%d commits by %d beats", s.n-before, len(a.acks))
+		}
+		a.leave()
+		r.stop()
+		r.store.Close()
+	})
+}
+
+// An agent that comes back as it was costs no write.
+func TestUnchangedRegistrationCostsNoCommit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.start()
+		r.peer("a").join().leave()
+		r.stop()
+		s := &counting{Store: r.store}
+		r.store = s
+		r.start()
+		a := r.peer("a").join()
+		defer func() { a.leave(); r.stop(); r.store.Close() }()
+		r.wantStatus("a", musterv1.Agent_ONLINE)
+		if s.n != 1 { // the transition to ONLINE writes last_seen
+			t.Errorf("%d commits", s.n)
+		}
+	})
+}
+
+// Without Run nothing that Serve started may stay: a link's end is its own.
+func TestLinksEndWithServe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		c, err := New(t.Context(), r.store, r.cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mux := bus.NewMux()
+		c.Register(mux)
+		ctx, cancel := context.WithCancel(t.Context())
+		var g errgroup.Group
+		g.Go(func() error { return bus.NewRouter(bus.Config{}, mux).Serve(ctx, r.net, bus.Null()) })
+		g.Go(func() error { return c.Run(ctx) })
+		r.c = c
+		ps := []*peer{r.peer("a").join(), r.peer("b").join(), r.peer("").join()}
+		cancel()
+		if err := g.Wait(); err != nil {
+			t.Error(err)
+		}
+		for _, p := range ps {
+			p.leave()
+		}
+		r.store.Close()
+	})
+}

@@ -1,0 +1,288 @@
+package coordinator
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/musterhq/muster/bus"
+	"github.com/musterhq/muster/coordinator/store"
+	musterv1 "github.com/musterhq/muster/proto/muster/v1"
+)
+
+var errOutputMissing = errors.New("coordinator: the output that goes with this report is not stored")
+
+// onTarget takes what an agent says of one of its commands. States on the way
+// are only noted; a final one is stored and then acknowledged.
+func (c *Coordinator) onTarget(p *bus.Peer, _ *musterv1.Envelope, t *musterv1.Target) error {
+	s, a, err := c.from(p)
+	if err != nil {
+		return err
+	}
+	if err := c.checkTarget(a, t); err != nil {
+		return err
+	}
+	c.told(a, t.JournalSeq)
+	if !isFinal(t.State) {
+		if r, open := c.ledger.find(t.CommandId, a.id); open && c.ledger.progress(r, t.State) && t.State == musterv1.Target_RUNNING {
+			c.feed.publish(&musterv1.Event{Kind: "target", Target: &musterv1.Target{
+				CommandId: t.CommandId, AgentId: a.id, State: t.State, StartTime: t.StartTime,
+			}})
+		}
+		return nil
+	}
+	c.record(s, a.id, t)
+	return nil
+}
+
+// record hands a final report to the batcher.
+func (c *Coordinator) record(s *session, agent string, t *musterv1.Target) {
+	id := t.CommandId
+	w := &write{size: proto.Size(t) + 128}
+	w.ops = func(ctx context.Context) ([]store.Op, error) {
+		if s.lacks(t) {
+			return nil, errOutputMissing
+		}
+		return c.reportOps(ctx, agent, t)
+	}
+	w.done = func(skipped []bool, err error) {
+		switch {
+		case errors.Is(err, errOutputMissing):
+			quiet(s.peer.Send(&musterv1.Nack{Type: "muster.v1.Target", Reason: musterv1.Nack_RETRY, Field: id, Detail: err.Error()}))
+			s.forget(id)
+		case err != nil:
+			c.log.Error("report not stored; the agent sends it again", "agent", agent, "cmd", id, "err", err)
+			c.metrics.dropped("report")
+		default:
+			if len(skipped) == 0 || skipped[0] {
+				c.metrics.repeated()
+			}
+			s.forget(id)
+			quiet(s.peer.Send(&musterv1.TargetAck{CommandIds: []string{id}}))
+		}
+	}
+	if err := c.batch.add(w); err != nil {
+		c.metrics.dropped("report") // no acknowledgement: the agent sends it again
+	}
+}
+
+// reportOps decides where a final report goes: it is the result, or it comes
+// late, or it is for nothing that we know. The first one wins; a repeat is
+// acknowledged like the first.
+func (c *Coordinator) reportOps(ctx context.Context, agent string, t *musterv1.Target) ([]store.Op, error) {
+	res := store.Op{Kind: store.PutIfAbsent, Space: spaceHistory, Key: resKey(t.CommandId, agent), Value: encode(t)}
+	if r, open := c.ledger.find(t.CommandId, agent); open && !isFinal(c.ledger.state(r)) {
+		kvs, err := c.store.Get(ctx, spaceHistory, res.Key)
+		if err != nil {
+			return nil, err
+		}
+		if kvs[0].Rev == 0 {
+			return []store.Op{res}, nil
+		}
+		return c.lateOps(kvs[0], t)
+	}
+	kvs, err := c.store.Get(ctx, spaceHistory, res.Key, cmdKey(t.CommandId))
+	if err != nil {
+		return nil, err
+	}
+	if kvs[0].Rev == 0 || kvs[1].Rev == 0 {
+		c.log.Warn("report for a command that this agent was not given; acknowledged and dropped", "agent", agent, "cmd", fmt.Sprintf("%.40q", t.CommandId))
+		c.metrics.dropped("orphan")
+		return nil, nil
+	}
+	return c.lateOps(kvs[0], t)
+}
+
+// lateOps keeps a report beside a final state that the coordinator had set
+// without the agent's word.
+func (c *Coordinator) lateOps(have store.KV, t *musterv1.Target) ([]store.Op, error) {
+	var first musterv1.Target
+	if err := proto.Unmarshal(have.Value, &first); err != nil {
+		return nil, fmt.Errorf("row %q: %w", have.Key, err)
+	}
+	if first.State <= musterv1.Target_REJECTED {
+		if first.State != t.State || first.GetExitCode() != t.GetExitCode() {
+			c.log.Warn("a second report differs from the first, which stays", "agent", t.AgentId, "cmd", t.CommandId, "first", first.State.String(), "second", t.State.String())
+		}
+		return nil, nil
+	}
+	return []store.Op{{Kind: store.PutIfAbsent, Space: spaceHistory, Key: lateKey(t.CommandId, t.AgentId), Value: encode(t)}}, nil
+}
+
+// told notes how far an agent's journal is.
+func (c *Coordinator) told(a *agent, seq uint32) {
+	if seq == 0 {
+		return
+	}
+	c.fleet.mu.Lock()
+	defer c.fleet.mu.Unlock()
+	a.seq = max(a.seq, seq)
+}
+
+func (c *Coordinator) checkTarget(a *agent, t *musterv1.Target) error {
+	bad := func(field, format string, args ...any) error {
+		return &bus.NackError{Reason: musterv1.Nack_INVALID, Field: field, Detail: fmt.Sprintf(format, args...)}
+	}
+	switch {
+	case t.CommandId == "":
+		return bad("command_id", "a command id is needed")
+	case t.AgentId != a.id:
+		return bad("agent_id", "%.150q is not the agent that registered on this link", t.AgentId)
+	case t.State < musterv1.Target_RECEIVED || t.State > musterv1.Target_EXPIRED || t.State == musterv1.Target_CANCELLED:
+		return bad("state", "%s is not a state that an agent tells", t.State)
+	case !isCommandID(t.CommandId):
+		return bad("command_id", "%.40q is not a command id", t.CommandId)
+	case len(t.Reason) > maxReason:
+		t.Reason = cutText(t.Reason, maxReason)
+	}
+	if len(t.Result) > 0 && (len(t.Result) > maxResult || !json.Valid(t.Result)) {
+		return bad("result", "JSON of at most %d bytes is needed", maxResult)
+	}
+	if !validTime(t.StartTime) {
+		return bad("start_time", "not a time")
+	}
+	if !validTime(t.EndTime) {
+		return bad("end_time", "not a time")
+	}
+	if t.Late != nil {
+		return bad("late", "set by the coordinator")
+	}
+	return nil
+}
+
+// validTime reports whether ts is absent or within the years 1 to 9999.
+func validTime(ts *timestamppb.Timestamp) bool { return ts == nil || ts.IsValid() }
+
+// cutText cuts s to n bytes between two characters.
+func cutText(s string, n int) string {
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
+}
+
+// progress is how much output of one command has come on one link.
+type progress struct {
+	queued [3]uint32 // by stream: bytes handed to the batcher, in order
+	failed bool      // a chunk was not stored: the rest is worth nothing
+}
+
+// lacks reports whether chunks that t speaks of are not there. It is asked by
+// the batcher, after or together with the chunks.
+func (s *session) lacks(t *musterv1.Target) bool {
+	stdout, stderr := t.GetStdout().GetKept(), t.GetStderr().GetKept()
+	if stdout == 0 && stderr == 0 {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := s.outputs[t.CommandId]
+	return out == nil || out.failed || out.queued[musterv1.Stream_STDOUT] != stdout || out.queued[musterv1.Stream_STDERR] != stderr
+}
+
+func (s *session) forget(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.outputs, id)
+}
+
+// onChunk stores a piece of output. Chunks come in order; a first one starts over.
+func (c *Coordinator) onChunk(p *bus.Peer, _ *musterv1.Envelope, m *musterv1.OutputChunk) error {
+	s, a, err := c.from(p)
+	if err != nil {
+		return err
+	}
+	bad := func(field, detail string) error {
+		return &bus.NackError{Reason: musterv1.Nack_INVALID, Field: field, Detail: detail}
+	}
+	switch {
+	case m.Stream != musterv1.Stream_STDOUT && m.Stream != musterv1.Stream_STDERR:
+		return bad("stream", "STDOUT or STDERR is needed")
+	case len(m.Data) == 0 || len(m.Data) > maxChunk:
+		return bad("data", fmt.Sprintf("%d bytes, want 1 to %d", len(m.Data), maxChunk))
+	}
+	if _, open := c.ledger.find(m.CommandId, a.id); !open {
+		return nil // ended or never ours: its report is answered without
+	}
+	out := s.chunk(m)
+	if out == nil {
+		c.metrics.dropped("chunk")
+		return nil // out of order: the report will be refused and all sent again
+	}
+	w := &write{
+		size: len(m.Data) + 128,
+		ops: fixed(store.Op{Kind: store.Put, Space: spaceBulk,
+			Key: outKey(m.CommandId, a.id, uint32(m.Stream), m.Offset), Value: m.Data}),
+		done: func(_ []bool, err error) {
+			if err != nil {
+				s.chunkFailed(out)
+			}
+		},
+	}
+	if err := c.batch.add(w); err != nil {
+		s.chunkFailed(out)
+		c.metrics.dropped("chunk")
+	}
+	return nil
+}
+
+// chunk counts a chunk and returns its record, or nil if it is out of order.
+func (s *session) chunk(m *musterv1.OutputChunk) *progress {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.outputs == nil {
+		s.outputs = map[string]*progress{}
+	}
+	out := s.outputs[m.CommandId]
+	if out == nil || out.failed && m.Offset == 0 {
+		out = &progress{}
+		s.outputs[m.CommandId] = out
+	}
+	if m.Offset == 0 {
+		out.queued[m.Stream] = 0
+	}
+	if out.queued[m.Stream] != m.Offset || m.Offset > 16<<20 {
+		out.failed = true
+		return nil
+	}
+	out.queued[m.Stream] += uint32(len(m.Data))
+	return out
+}
+
+func (s *session) chunkFailed(out *progress) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out.failed = true
+}
+
+// onBusy puts off a command that an agent's queue has no room for.
+func (c *Coordinator) onBusy(p *bus.Peer, _ *musterv1.Envelope, m *musterv1.Busy) error {
+	_, a, err := c.from(p)
+	if err != nil {
+		return err
+	}
+	if r, open := c.ledger.find(m.CommandId, a.id); open {
+		after := min(max(m.RetryAfter.AsDuration(), time.Second), time.Minute)
+		c.ledger.hold(r, time.Now().Add(after))
+		c.ledger.wakeAt(a.id, time.Now().Add(after), func() { c.dispatch.wake(a.id) })
+	}
+	return nil
+}
+
+// onGoodbye only notes the reason; the close of the link says the rest.
+func (c *Coordinator) onGoodbye(p *bus.Peer, _ *musterv1.Envelope, m *musterv1.Goodbye) error {
+	c.log.Info("agent says goodbye", "addr", p.Addr(), "reason", fmt.Sprintf("%.200q", m.Reason))
+	return nil
+}
+
+// onNack notes what an agent could not use.
+func (c *Coordinator) onNack(p *bus.Peer, _ *musterv1.Envelope, m *musterv1.Nack) error {
+	c.log.Warn("agent did not take a message", "addr", p.Addr(), "type", fmt.Sprintf("%.64q", m.Type), "reason", m.Reason.String(), "detail", fmt.Sprintf("%.200q", m.Detail))
+	return nil
+}

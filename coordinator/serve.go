@@ -1,0 +1,80 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"runtime/debug"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/health"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+
+	musterv1 "github.com/musterhq/muster/proto/muster/v1"
+)
+
+// shutdownGrace is how long a request in progress may take after the end.
+const shutdownGrace = time.Second
+
+// ServeGRPC answers operators on ln until ctx ends: every northbound operation
+// is here once, and what holds for all of them is an interceptor. Long polls
+// and event streams end with ctx, other requests get a second.
+func (c *Coordinator) ServeGRPC(ctx context.Context, ln net.Listener) error {
+	srv := grpc.NewServer(
+		grpc.ChainUnaryInterceptor(c.guardUnary, c.tokens.unary),
+		grpc.ChainStreamInterceptor(c.guardStream, c.tokens.stream),
+		grpc.MaxRecvMsgSize(8<<20),
+	)
+	musterv1.RegisterAgentsServer(srv, &agentService{c: c})
+	musterv1.RegisterCommandsServer(srv, &commandService{c: c, quit: ctx.Done()})
+	musterv1.RegisterEventsServer(srv, &eventService{c: c, quit: ctx.Done()})
+	hs := health.NewServer()
+	healthv1.RegisterHealthServer(srv, hs)
+
+	g, stopped := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		if err := srv.Serve(ln); err != nil && !errors.Is(err, grpc.ErrServerStopped) && ctx.Err() == nil {
+			return fmt.Errorf("grpc: %w", err)
+		}
+		return nil
+	})
+	g.Go(func() error {
+		<-stopped.Done()
+		hs.Shutdown()
+		hard := time.AfterFunc(shutdownGrace, srv.Stop)
+		defer hard.Stop()
+		srv.GracefulStop()
+		return nil
+	})
+	return g.Wait()
+}
+
+func (c *Coordinator) guardUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (resp any, err error) {
+	defer c.guard(info.FullMethod, &err)
+	return next(ctx, req)
+}
+
+func (c *Coordinator) guardStream(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) (err error) {
+	defer c.guard(info.FullMethod, &err)
+	return next(srv, s)
+}
+
+// guard turns any error into a status, and a panic into INTERNAL, so that one
+// bad request ends nothing but itself.
+func (c *Coordinator) guard(method string, err *error) {
+	if r := recover(); r != nil {
+		c.log.Error("panic in a request", "method", method, "err", r, "stack", string(debug.Stack()))
+		*err = fail(codes.Internal, "INTERNAL", "internal error")
+		return
+	}
+	if *err != nil && !isStatus(*err) {
+		if s := toStatus(*err); s != *err {
+			c.log.Warn("request failed", "method", method, "err", *err)
+			*err = s
+		}
+	}
+}

@@ -1,0 +1,316 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+	"unicode/utf8"
+
+	"github.com/oklog/ulid/v2"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/musterhq/muster/bus"
+	"github.com/musterhq/muster/coordinator/store"
+	musterv1 "github.com/musterhq/muster/proto/muster/v1"
+)
+
+var (
+	errReplaced     = errors.New("coordinator: the agent registered on a newer link")
+	errNeverCame    = errors.New("coordinator: no registration in time")
+	errNotRecorded  = errors.New("coordinator: the registration could not be stored")
+	nackUnknownPeer = &bus.NackError{Reason: musterv1.Nack_NOT_REGISTERED, Detail: "the first message of a link must be a Register"}
+)
+
+// Limits of one registration.
+const (
+	maxRegister = 256 << 10
+	maxTags     = 256
+	maxHeld     = 4096
+	maxTypes    = 1024
+)
+
+// onUp makes the session of a new link; it has no agent until it registers.
+func (c *Coordinator) onUp(p *bus.Peer) {
+	s := &session{id: ulid.Make().String(), peer: p}
+	s.late = time.AfterFunc(unregistered, func() {
+		if s.registered() == nil {
+			p.Close(errNeverCame)
+		}
+	})
+	p.Attach(s)
+}
+
+func (c *Coordinator) onDown(p *bus.Peer, why error) {
+	s := sessionOf(p)
+	s.late.Stop()
+	a := s.registered()
+	if a == nil {
+		return
+	}
+	c.fleet.mu.Lock()
+	defer c.fleet.mu.Unlock()
+	if a.session != s {
+		return // a newer link has the agent: a late close takes nothing from it
+	}
+	a.session = nil
+	c.log.Info("agent left", "agent", a.id, "addr", p.Addr(), "err", why)
+	if a.status == musterv1.Agent_ONLINE {
+		c.changeStatusLocked(a, musterv1.Agent_SUSPECT)
+		c.watchSilenceLocked(a)
+	}
+}
+
+func sessionOf(p *bus.Peer) *session { return p.Attached().(*session) }
+
+// from returns the session of a registered link, or the Nack for others. Every
+// message is a sign of life.
+func (c *Coordinator) from(p *bus.Peer) (*session, *agent, error) {
+	s := sessionOf(p)
+	a := s.registered()
+	if a == nil {
+		return nil, nil, nackUnknownPeer
+	}
+	c.heard(a)
+	return s, a, nil
+}
+
+func (c *Coordinator) onHeartbeat(p *bus.Peer, env *musterv1.Envelope, m *musterv1.Heartbeat) error {
+	s, a, err := c.from(p)
+	if err != nil {
+		return err
+	}
+	ack := &musterv1.HeartbeatAck{SequenceNum: m.SequenceNum}
+	s.mu.Lock()
+	if m.SequenceNum != s.seq+1 { // N67: something was missed, tell all
+		ack.Flags = uint32(musterv1.HeartbeatAck_REPORT_FULL_STATE)
+	}
+	s.seq = m.SequenceNum
+	s.mu.Unlock()
+	c.revive(a, s)
+	return quiet(p.Reply(env, ack))
+}
+
+// revive makes a SUSPECT agent that still has its link ONLINE again.
+func (c *Coordinator) revive(a *agent, s *session) {
+	c.fleet.mu.RLock()
+	well := a.status == musterv1.Agent_ONLINE
+	c.fleet.mu.RUnlock()
+	if well {
+		return
+	}
+	c.fleet.mu.Lock()
+	defer c.fleet.mu.Unlock()
+	if a.session == s {
+		c.changeStatusLocked(a, musterv1.Agent_ONLINE)
+		c.watchSilenceLocked(a)
+	}
+}
+
+// onRegister checks a registration, stores what is new in it, and only then
+// lets the agent in.
+func (c *Coordinator) onRegister(p *bus.Peer, env *musterv1.Envelope, m *musterv1.Register) error {
+	s := sessionOf(p)
+	if err := checkRegister(m, p.Identity(), s); err != nil {
+		return err
+	}
+	env = proto.CloneOf(env)
+	row, known, needed, broken := c.plan(m, p)
+	reg := registration{session: s, msg: m, row: row, env: env}
+	if known && !needed && !broken {
+		c.admit(reg)
+		return nil
+	}
+	w := &write{size: proto.Size(row), ops: fixed(putAgent(row))}
+	if broken {
+		c.log.Warn("the agent's journal is not the one we knew; what was sent to it may not be sent again", "agent", m.AgentId)
+		w.ops = c.lostOps(m.AgentId, row)
+	}
+	w.done = func(_ []bool, err error) {
+		if err != nil {
+			c.log.Error("registration not stored", "agent", m.AgentId, "err", err)
+			c.turnAway(reg)
+			return
+		}
+		c.admit(reg)
+	}
+	if err := c.batch.add(w); err != nil {
+		c.metrics.dropped("register")
+		c.turnAway(reg)
+	}
+	return nil
+}
+
+// registration is one Register on its way in.
+type registration struct {
+	session *session
+	msg     *musterv1.Register
+	row     *musterv1.Agent
+	env     *musterv1.Envelope
+}
+
+// plan makes the agent's row from its registration: whether it is known, whether
+// the row must be written, and whether its journal is not the one we knew.
+func (c *Coordinator) plan(m *musterv1.Register, p *bus.Peer) (row *musterv1.Agent, known, changed, broken bool) {
+	row = &musterv1.Agent{
+		Id: m.AgentId, Status: musterv1.Agent_ONLINE, Type: m.AgentType, Tags: m.Tags, Attributes: m.Attributes,
+		StartupTime: m.StartupTime, CommandTypes: m.CommandTypes, RunId: m.RunId,
+		RegisterTime: c.nowStamp(), LastSeen: c.nowStamp(),
+		Journal: &musterv1.JournalPosition{Epoch: m.GetJournal().GetEpoch(), Seq: m.GetJournal().GetSeq()},
+	}
+	if row.Journal.Epoch == "" { // no journal: nothing outlives the process
+		row.Journal.Epoch = "run:" + m.RunId
+	}
+	c.fleet.mu.RLock()
+	defer c.fleet.mu.RUnlock()
+	a := c.fleet.agents[m.AgentId]
+	if a == nil || a.row == nil {
+		return row, false, true, false
+	}
+	row.RegisterTime = a.row.RegisterTime
+	broken = a.row.Journal.GetEpoch() != row.Journal.Epoch || row.Journal.Seq < a.seq
+	same := proto.CloneOf(a.row) // but for what every registration changes
+	same.Status, same.LastSeen, same.RunId, same.Journal.Seq = row.Status, row.LastSeen, row.RunId, row.Journal.Seq
+	return row, true, !proto.Equal(same, row), broken
+}
+
+// lostOps settles what was sent to a journal that is gone, together with the
+// row that names the new one.
+func (c *Coordinator) lostOps(agent string, row *musterv1.Agent) func(context.Context) ([]store.Op, error) {
+	return func(context.Context) ([]store.Op, error) {
+		ops := []store.Op{putAgent(row)}
+		for _, r := range c.ledger.claimSent(agent) {
+			ops = append(ops, settleOp(r, musterv1.Target_LOST, "the agent's journal is new or was set back: it cannot tell whether this ran", nil))
+		}
+		return ops, nil
+	}
+}
+
+// turnAway asks an agent that could not be recorded to come again.
+func (c *Coordinator) turnAway(r registration) {
+	p := r.session.peer
+	p.Reply(r.env, &musterv1.Goodbye{Reason: "the coordinator cannot store registrations now", RetryAfter: durationpb.New(2 * time.Second)})
+	p.Close(errNotRecorded)
+}
+
+// admit answers a registration that is recorded, makes the agent ONLINE on its
+// link, and lets dispatch go on.
+func (c *Coordinator) admit(r registration) {
+	s, m := r.session, r.msg
+	c.fleet.mu.Lock()
+	a := c.fleet.ensureLocked(m.AgentId)
+	if a.row == nil {
+		a.status = musterv1.Agent_SUSPECT // until its session is in place
+	}
+	a.row, a.seq = r.row, r.row.Journal.Seq
+	c.heard(a)
+	interval := c.interval(len(c.fleet.agents))
+	c.fleet.mu.Unlock()
+
+	s.mu.Lock()
+	s.agent, s.runID, s.seq = a, m.RunId, m.SequenceNum
+	s.mu.Unlock()
+	s.late.Stop()
+	s.peer.Promote()
+	settled := c.recall(a.id, m.Commands)
+	err := s.peer.Reply(r.env, &musterv1.Registered{
+		SessionId: s.id, HeartbeatInterval: durationpb.New(interval),
+		ReconnectWindow: durationpb.New(c.cfg.ReconnectWindow), SettledIds: settled,
+	})
+	if err != nil {
+		s.peer.Close(err)
+	}
+
+	c.fleet.mu.Lock()
+	old := a.session
+	a.session = s // from here on dispatch finds it: Registered comes first
+	c.changeStatusLocked(a, musterv1.Agent_ONLINE)
+	c.watchSilenceLocked(a)
+	c.fleet.mu.Unlock()
+	if old != nil && old != s {
+		c.log.Warn("agent registered on a newer link; the old one is closed", "agent", a.id, "addr", s.peer.Addr(), "old", old.peer.Addr())
+		old.peer.Close(errReplaced)
+	}
+	c.log.Info("agent registered", "agent", a.id, "addr", s.peer.Addr())
+	c.dispatch.wake(a.id)
+	select {
+	case <-s.peer.Done(): // it left before it had an agent to take offline
+		c.onDown(s.peer, bus.ErrNoPeer)
+	default:
+	}
+}
+
+// recall takes from a registration how far the agent is with its commands, and
+// returns those it may forget.
+func (c *Coordinator) recall(agent string, held []*musterv1.HeldCommand) (settled []string) {
+	for _, h := range held {
+		r, open := c.ledger.find(h.CommandId, agent)
+		if !open {
+			continue // ended or never known: its report is answered when it comes
+		}
+		if isFinal(h.State) {
+			c.ledger.progress(r, musterv1.Target_RECEIVED) // so that it is not sent again before its report is in
+			if s := c.ledger.state(r); isFinal(s) && s <= musterv1.Target_REJECTED {
+				settled = append(settled, h.CommandId)
+			}
+			continue
+		}
+		if h.State == musterv1.Target_RECEIVED || h.State == musterv1.Target_RUNNING {
+			c.ledger.progress(r, h.State)
+		}
+	}
+	return settled
+}
+
+func checkRegister(m *musterv1.Register, identity string, s *session) error {
+	bad := func(field, format string, args ...any) error {
+		return &bus.NackError{Reason: musterv1.Nack_INVALID, Field: field, Detail: fmt.Sprintf(format, args...)}
+	}
+	switch {
+	case m.AgentId == "":
+		return bad("agent_id", "an agent id is needed")
+	case !agentIDForm.MatchString(m.AgentId):
+		return bad("agent_id", "%.150q is not an agent id: 1 to 128 letters, digits, '.', '_', '-', the first a letter or digit", m.AgentId)
+	case identity != "" && identity != m.AgentId:
+		return bad("agent_id", "%q does not agree with the ZeroMQ identity %.150q of the link; leave the identity empty or make them equal", m.AgentId, identity)
+	case len(m.RunId) == 0 || len(m.RunId) > 64:
+		return bad("run_id", "a run id of 1 to 64 bytes is needed, random per process")
+	case len(m.AgentType) > 64:
+		return bad("agent_type", "%d bytes, at most 64", len(m.AgentType))
+	case proto.Size(m) > maxRegister:
+		return bad("", "registration of %d bytes, at most %d", proto.Size(m), maxRegister)
+	case len(m.Tags) > maxTags:
+		return bad("tags", "%d tags, at most %d", len(m.Tags), maxTags)
+	case len(m.Commands) > maxHeld:
+		return bad("commands", "%d commands, at most %d", len(m.Commands), maxHeld)
+	case len(m.CommandTypes) > maxTypes:
+		return bad("command_types", "%d types, at most %d", len(m.CommandTypes), maxTypes)
+	case len(m.GetAttributes().GetExtras()) > maxTags:
+		return bad("attributes.extras", "%d extras, at most %d", len(m.Attributes.Extras), maxTags)
+	case !validTime(m.StartupTime):
+		return bad("startup_time", "not a time")
+	case len(m.GetJournal().GetEpoch()) > 64 || !utf8.ValidString(m.GetJournal().GetEpoch()):
+		return bad("journal.epoch", "at most 64 bytes")
+	}
+	for _, k := range slices.Sorted(maps.Keys(m.Tags)) {
+		if k == "" || len(k) > 128 || len(m.Tags[k]) > 1024 {
+			return bad(fmt.Sprintf("tags[%.150q]", k), "a tag has a name of 1 to 128 bytes and a value of at most 1024")
+		}
+	}
+	if a := s.registered(); a != nil && a.id != m.AgentId {
+		return &bus.NackError{Reason: musterv1.Nack_REFUSED, Field: "agent_id", Detail: fmt.Sprintf("this link is registered as %q", a.id)}
+	}
+	return nil
+}
+
+// quiet is for sends whose failure needs no action: the link is gone or full,
+// and what matters is sent again.
+func quiet(err error) error {
+	if errors.Is(err, bus.ErrNoPeer) || errors.Is(err, bus.ErrQueueFull) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,75 @@
+package coordinator
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/musterhq/muster/coordinator/store"
+	musterv1 "github.com/musterhq/muster/proto/muster/v1"
+)
+
+// watchEnd arms the two timers that make every target final: at expiry those
+// that were never sent are EXPIRED, at expiry + timeout + grace the rest is LOST.
+func (c *Coordinator) watchEnd(oc *openCommand) {
+	left := time.Until(oc.expires)
+	loss := left + oc.cmd.Timeout.AsDuration() + c.cfg.Grace
+	c.ledger.mu.Lock()
+	defer c.ledger.mu.Unlock()
+	oc.expiry = time.AfterFunc(left, func() {
+		c.settle(func() []ref { return c.ledger.claimQueued(oc) }, musterv1.Target_EXPIRED, "it expired before it was sent")
+	})
+	oc.loss = time.AfterFunc(loss, func() {
+		c.settle(func() []ref { return c.ledger.claimOpen(oc) }, musterv1.Target_LOST, "it was sent and the agent never told what came of it")
+	})
+}
+
+// settle gives final states that the coordinator decides to the targets that
+// claim returns. It tries until the store has them.
+func (c *Coordinator) settle(claim func() []ref, to musterv1.Target_State, reason string) {
+	now := time.Now()
+	for part := range parts(claim(), store.MaxOps/2) {
+		ops := make([]store.Op, 0, len(part))
+		for _, r := range part {
+			ops = append(ops, settleOp(r, to, reason, timestamppb.New(now)))
+		}
+		c.batch.must(c.insist(ops))
+	}
+}
+
+// insist is a write that is queued again until it is stored.
+func (c *Coordinator) insist(ops []store.Op) *write {
+	w := &write{ops: fixed(ops...)}
+	w.done = func(_ []bool, err error) {
+		if err != nil {
+			c.log.Error("not stored, trying again", "err", err)
+			time.AfterFunc(time.Second, func() { c.batch.must(c.insist(ops)) })
+		}
+	}
+	return w
+}
+
+func settleOp(r ref, to musterv1.Target_State, reason string, at *timestamppb.Timestamp) store.Op {
+	t := &musterv1.Target{CommandId: r.oc.cmd.Id, AgentId: r.agent(), State: to, Reason: reason, EndTime: at}
+	return store.Op{Kind: store.PutIfAbsent, Space: spaceHistory, Key: resKey(t.CommandId, t.AgentId), Value: encode(t)}
+}
+
+// end writes the summary of a command whose targets are all final.
+func (c *Coordinator) end(oc *openCommand) {
+	id := oc.cmd.Id
+	c.batch.must(&write{
+		ops: func(context.Context) ([]store.Op, error) {
+			return []store.Op{
+				{Kind: store.PutIfAbsent, Space: spaceHistory, Key: sumKey(id), Value: encode(c.ledger.summary(oc, time.Now()))},
+				{Kind: store.Delete, Space: spaceHistory, Key: openKey(id)},
+			}, nil
+		},
+		done: func(_ []bool, err error) {
+			if err != nil {
+				c.log.Error("end of command not stored, trying again", "cmd", id, "err", err)
+				time.AfterFunc(time.Second, func() { c.end(oc) })
+			}
+		},
+	})
+}

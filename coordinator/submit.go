@@ -1,0 +1,202 @@
+package coordinator
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/musterhq/muster/coordinator/store"
+	musterv1 "github.com/musterhq/muster/proto/muster/v1"
+)
+
+// submit checks a command, resolves its targets, and stores both. When it
+// returns the command cannot be lost, and the ledger has it.
+func (c *Coordinator) submit(ctx context.Context, req *musterv1.Command) (*musterv1.Command, error) {
+	if err := checkCommand(req); err != nil {
+		return nil, err
+	}
+	targets, err := c.resolve(req.Target)
+	if err != nil {
+		return nil, err
+	}
+	cmd := proto.CloneOf(req)
+	now := time.Now()
+	if cmd.Id, err = c.ids.next(now); err != nil {
+		return nil, err
+	}
+	if cmd.Timeout == nil {
+		cmd.Timeout = durationpb.New(defaultTime)
+	}
+	if cmd.ExpiresIn == nil {
+		cmd.ExpiresIn = durationpb.New(defaultExpiry)
+	}
+	if cmd.WhenOffline == 0 {
+		cmd.WhenOffline = musterv1.Command_QUEUE
+	}
+	if len(cmd.Input) == 0 {
+		cmd.Input = []byte("{}")
+	}
+	cmd.CreateTime = timestamppb.New(now)
+	cmd.ExpireTime = timestamppb.New(now.Add(cmd.ExpiresIn.AsDuration()))
+
+	rev, err := c.storeCommand(ctx, cmd, targets, c.cancelled(cmd, targets, now))
+	if err != nil {
+		return nil, fmt.Errorf("command: %w", err)
+	}
+	if err := c.awaitApplied(ctx, rev); err != nil {
+		return nil, fmt.Errorf("command %s is stored, but: %w", cmd.Id, err)
+	}
+	return c.command(ctx, cmd.Id)
+}
+
+// cancelled returns the final rows of targets that are OFFLINE, if the command
+// does not want to wait for them.
+func (c *Coordinator) cancelled(cmd *musterv1.Command, targets []string, now time.Time) (ops []store.Op) {
+	if cmd.WhenOffline != musterv1.Command_CANCEL {
+		return nil
+	}
+	for _, agent := range c.fleet.offline(targets) {
+		t := &musterv1.Target{CommandId: cmd.Id, AgentId: agent, State: musterv1.Target_CANCELLED,
+			Reason: "the agent was offline when the command was submitted", EndTime: timestamppb.New(now)}
+		ops = append(ops, store.Op{Kind: store.PutIfAbsent, Space: spaceHistory, Key: resKey(cmd.Id, agent), Value: encode(t)})
+	}
+	return ops
+}
+
+// storeCommand writes the target lists first and then, in one commit, the
+// command: it is there whole or not at all. A command of one commit needs no
+// draft row.
+func (c *Coordinator) storeCommand(ctx context.Context, cmd *musterv1.Command, targets []string, ops []store.Op) (store.Rev, error) {
+	for n, list := range packed(targets) {
+		ops = append(ops, store.Op{Kind: store.PutIfAbsent, Space: spaceBulk, Key: targetsKey(cmd.Id, n),
+			Value: encode(&musterv1.TargetList{AgentIds: list})})
+	}
+	head := []store.Op{
+		{Kind: store.Put, Space: spaceHistory, Key: cmdKey(cmd.Id), Value: encode(cmd), If: store.Absent()},
+		{Kind: store.Put, Space: spaceHistory, Key: openKey(cmd.Id)},
+	}
+	draft := store.Op{Kind: store.Put, Space: spaceHistory, Key: draftKey(cmd.Id)}
+	batches := split(ops, draft, sizeOf(head)+len(draft.Key))
+	for _, b := range batches[:len(batches)-1] {
+		if _, err := c.store.Commit(ctx, store.Batch{Ops: b}); err != nil {
+			return 0, err
+		}
+	}
+	last := append(batches[len(batches)-1], head...)
+	if len(batches) > 1 {
+		last = append(last, store.Op{Kind: store.Delete, Space: spaceHistory, Key: draft.Key})
+	}
+	res, err := c.store.Commit(ctx, store.Batch{Ops: last})
+	return res.Rev, err
+}
+
+// split cuts ops into batches that keep the store's limits, the last one with
+// room for reserve bytes and three ops. If there are several, draft goes first.
+func split(ops []store.Op, draft store.Op, reserve int) [][]store.Op {
+	room := func(b []store.Op, o store.Op) bool {
+		return len(b) < store.MaxOps-4 && sizeOf(b)+sizeOf([]store.Op{o})+reserve+len(draft.Key) <= store.MaxBytes
+	}
+	batches := [][]store.Op{nil}
+	for _, o := range ops {
+		if b := batches[len(batches)-1]; !room(b, o) {
+			batches = append(batches, nil)
+		}
+		batches[len(batches)-1] = append(batches[len(batches)-1], o)
+	}
+	if len(batches) > 1 {
+		batches[0] = append(batches[0], draft)
+	}
+	return batches
+}
+
+func sizeOf(ops []store.Op) (n int) {
+	for _, o := range ops {
+		n += len(o.Key) + len(o.Value)
+	}
+	return n
+}
+
+// packed cuts a target list into pieces that fit into one row each.
+func packed(targets []string) (lists [][]string) {
+	const room = store.MaxValue - 4096
+	start, size := 0, 0
+	for i, t := range targets {
+		if size+len(t)+4 > room {
+			lists = append(lists, targets[start:i])
+			start, size = i, 0
+		}
+		size += len(t) + 4
+	}
+	return append(lists, targets[start:])
+}
+
+// resolve turns a selector into a sorted list of known agents.
+func (c *Coordinator) resolve(sel *musterv1.TargetSelector) ([]string, error) {
+	if sel.GetAll() {
+		ids := c.fleet.ids()
+		if len(ids) == 0 {
+			return nil, invalid("target.all", "no agent is known yet")
+		}
+		if len(ids) > maxTargets {
+			return nil, invalid("target.all", "%d agents, at most %d a command", len(ids), maxTargets)
+		}
+		return slices.Clone(ids), nil
+	}
+	ids := slices.Clone(sel.GetAgents())
+	slices.Sort(ids)
+	ids = slices.Compact(ids)
+	if unknown := c.fleet.unknown(ids); len(unknown) > 0 {
+		return nil, unknownAgents(sel.Agents, unknown)
+	}
+	return ids, nil
+}
+
+// awaitApplied waits until the ledger has seen a commit, so that whoever
+// submitted finds the command at once.
+func (c *Coordinator) awaitApplied(ctx context.Context, rev store.Rev) error {
+	for {
+		moved := c.ledger.reached(rev)
+		if moved == nil {
+			return nil
+		}
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// command returns a command as it is now, open or ended.
+func (c *Coordinator) command(ctx context.Context, id string) (*musterv1.Command, error) {
+	if cmd, _, open := c.ledger.command(id); open {
+		return cmd, nil
+	}
+	kvs, err := c.store.Get(ctx, spaceHistory, cmdKey(id), sumKey(id))
+	if err != nil {
+		return nil, err
+	}
+	if kvs[0].Rev == 0 {
+		return nil, notFound("command", id)
+	}
+	return stored(kvs[0], kvs[1])
+}
+
+// stored makes a command from its two rows.
+func stored(head, summary store.KV) (*musterv1.Command, error) {
+	cmd, sum := &musterv1.Command{}, &musterv1.CommandSummary{State: musterv1.Command_OPEN}
+	if err := decode(head.Key, head.Value, cmd); err != nil {
+		return nil, err
+	}
+	if summary.Rev != 0 {
+		if err := decode(summary.Key, summary.Value, sum); err != nil {
+			return nil, err
+		}
+	}
+	return finish(cmd, sum), nil
+}
