@@ -202,7 +202,7 @@ func (p *peer) join() *peer {
 			}
 		}
 	})
-	p.leave = func() { cancel(); wg.Wait(); beats.Stop() }
+	p.leave = func() { cancel(); wg.Wait(); beats.Stop(); synctest.Wait() }
 	synctest.Wait()
 	return p
 }
