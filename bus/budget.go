@@ -24,14 +24,22 @@ func newBudget(cfg Config) *budget {
 	return &budget{registered: semaphore.NewWeighted(registered), strangers: semaphore.NewWeighted(strangers)}
 }
 
-// reserve waits until n bytes for a message of p are free, or ctx ends.
-func (b *budget) reserve(ctx context.Context, p *Peer, n int64) (release func(), err error) {
+// reserve waits until n bytes for a message of p are free. It fails when ctx or the
+// link ends.
+func (b *budget) reserve(ctx context.Context, p *Peer, n int64) (free func(), err error) {
 	from := b.registered
 	if p.router && p.promoted.Load() == 0 {
 		from = b.strangers
 	}
+	free = func() { from.Release(n) }
+	if from.TryAcquire(n) {
+		return free, nil
+	}
+	p.bus.metrics.refuse("budget_wait")
+	ctx, cancel := p.untilEnd(ctx)
+	defer cancel()
 	if err := from.Acquire(ctx, n); err != nil {
 		return nil, err
 	}
-	return func() { from.Release(n) }, nil
+	return free, nil
 }

@@ -72,14 +72,13 @@ type hello struct {
 // It does not close nc.
 func shakeHands(nc net.Conn, sec Security, router bool, identity string, deadline time.Time) (h hello, err error) {
 	s := sec.begin(router)
-	g := &guard{Conn: nc, in: newInbox(nc), mech: s}
+	g := &guard{Conn: nc, in: newInbox(nc), mech: s, deadline: deadline}
 	defer func() {
 		// The last line of defence: zmq4 sees only what the guard let through.
 		if r := recover(); r != nil {
 			err = refuse("panic", "zmq4: %v", r)
 		}
 	}()
-	nc.SetWriteDeadline(deadline)
 	g.in.arm(deadline)
 	typ := zmq4.Dealer
 	if router {

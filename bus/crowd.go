@@ -65,6 +65,9 @@ func (c *crowd) tryEnter(g *guest) (wait time.Duration) {
 		oldest.nc.Close()
 	}
 	g.place = c.guests.PushBack(g)
+	if c.guests.Len() < c.places {
+		c.wakeLocked() // others may wait, and one value stood for two who left
+	}
 	return 0
 }
 
@@ -76,9 +79,13 @@ func (c *crowd) leave(g *guest) (evicted bool) {
 		c.guests.Remove(g.place)
 		g.place = nil
 	}
+	c.wakeLocked()
+	return g.evicted
+}
+
+func (c *crowd) wakeLocked() {
 	select {
 	case c.left <- struct{}{}:
 	default:
 	}
-	return g.evicted
 }

@@ -78,6 +78,7 @@ func (d *Dealer) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
+		d.core.metrics.refuseError(err)
 		d.core.log.warn("not connected", "endpoint", endpoint, "err", err)
 		if !promoted.IsZero() && time.Since(promoted) >= goodLife {
 			failures = 0
@@ -103,7 +104,6 @@ func (d *Dealer) connect(ctx context.Context, endpoint string) (promoted time.Ti
 		return promoted, context.Cause(ctx)
 	}
 	if err != nil {
-		d.core.refused(nc, err)
 		return promoted, err
 	}
 	d.core.metrics.handshake.Observe(time.Since(start).Seconds())

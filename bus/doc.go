@@ -30,7 +30,7 @@
 // time, and nothing else. zmq4.Open does the handshake, over a net.Conn of ours
 // (see guard.go) that gives it only bytes which were checked before: greeting,
 // size and kind of each command, metadata. After the handshake zmq4 is let go
-// of, and frames are read and written here (inbox.go, writer.go): that is less
+// of, and frames are read and written here (receive.go, writer.go): that is less
 // code than taming its reader, and faster. The rules:
 //
 //   - The greeting must have the ZMTP signature, version 3.0 or higher, the

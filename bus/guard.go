@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"net"
 	"strings"
+	"time"
 )
 
 const (
@@ -17,8 +18,9 @@ const (
 // right what zmq4 says in our greeting.
 type guard struct {
 	net.Conn
-	in   *inbox
-	mech mechanism
+	in       *inbox
+	mech     mechanism
+	deadline time.Time // for the whole handshake
 
 	vetted  []byte // checked, and not yet read by zmq4
 	out     []byte // written by zmq4, and not yet sent
@@ -77,6 +79,11 @@ func (g *guard) flush() error {
 	if len(g.out) == 0 {
 		return nil
 	}
+	until := g.deadline
+	if rest := time.Now().Add(deadlineRest); rest.After(until) {
+		until = rest // as in inbox.read
+	}
+	g.SetWriteDeadline(until)
 	_, err := g.Conn.Write(g.out)
 	g.out = g.out[:0]
 	return err

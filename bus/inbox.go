@@ -7,7 +7,6 @@ import (
 	"net"
 	"os"
 	"slices"
-	"sync"
 	"time"
 )
 
@@ -159,37 +158,4 @@ func (in *inbox) header() (flags byte, size uint64, err error) {
 		return 0, 0, noEOF(err)
 	}
 	return flags, binary.BigEndian.Uint64(in.take(maxHeader)[1:]), nil
-}
-
-// message is one message, received or under way.
-type message struct {
-	buf    []byte // the first three frames, one behind the other
-	ends   [3]int // where each of them ends
-	frames int    // frames there were, kept or not
-	size   uint64 // bytes of all of them
-
-	reserved uint64 // of the budget
-}
-
-// frame returns the i-th frame, or nil.
-func (m *message) frame(i int) []byte {
-	switch {
-	case i >= m.frames:
-		return nil
-	case i == 0:
-		return m.buf[:m.ends[0]]
-	}
-	return m.buf[m.ends[i-1]:m.ends[i]]
-}
-
-// Buffers of messages are shared by all peers, so that an idle one has none.
-var messages = sync.Pool{New: func() any { return &message{buf: make([]byte, 0, 512)} }}
-
-const keepMessage = 64 << 10 // a larger buffer is not worth keeping
-
-func (m *message) release() {
-	if cap(m.buf) <= keepMessage {
-		*m = message{buf: m.buf[:0]}
-		messages.Put(m)
-	}
 }

@@ -18,13 +18,12 @@ type metrics struct {
 	commands  counters // ZMTP commands after the handshake, by name
 	handshake prometheus.Histogram
 	peers     prometheus.Gauge
-
-	queued      atomic.Int64 // messages in all send queues
-	queuedBytes atomic.Int64
+	messages  prometheus.Gauge // in all send queues
+	bytes     prometheus.Gauge
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
-	m := &metrics{
+	return &metrics{
 		refused:  newCounters(reg, "muster_bus_refused_total", "Connections, messages and commands refused.", "reason"),
 		received: newCounters(reg, "muster_bus_received_total", "Messages received.", "type"),
 		sent:     newCounters(reg, "muster_bus_sent_total", "Messages queued for a peer.", "type"),
@@ -33,20 +32,27 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Name: "muster_bus_handshake_seconds", Help: "Time of completed handshakes, from the accept or dial.",
 			Buckets: prometheus.ExponentialBuckets(0.0005, 4, 8),
 		})),
-		peers: register(reg, prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "muster_bus_peers", Help: "Links that are up.",
-		})),
+		peers:    newGauge(reg, "muster_bus_peers", "Links that are up."),
+		messages: newGauge(reg, "muster_bus_queue_messages", "Messages in the send queues of all peers."),
+		bytes:    newGauge(reg, "muster_bus_queue_bytes", "Bytes in the send queues of all peers."),
 	}
-	register(reg, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "muster_bus_queue_messages", Help: "Messages waiting in the send queues of all peers.",
-	}, func() float64 { return float64(m.queued.Load()) }))
-	register(reg, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "muster_bus_queue_bytes", Help: "Bytes waiting in the send queues of all peers.",
-	}, func() float64 { return float64(m.queuedBytes.Load()) }))
-	return m
+}
+
+func newGauge(reg prometheus.Registerer, name, help string) prometheus.Gauge {
+	return register(reg, prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help}))
 }
 
 func (m *metrics) refuse(reason string) { m.refused.count(reason) }
+
+// refuseError counts err, if it is a peer's breach of the rules, and says so.
+func (m *metrics) refuseError(err error) (reason string, refused bool) {
+	var r *refusal
+	if !errors.As(err, &r) {
+		return "", false
+	}
+	m.refuse(r.reason)
+	return r.reason, true
+}
 
 // register adds c to reg, which may be nil. A second Router or Dealer on the
 // same registry counts on the collectors of the first.

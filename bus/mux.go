@@ -1,9 +1,7 @@
 package bus
 
 import (
-	"errors"
 	"fmt"
-	"strings"
 
 	"google.golang.org/protobuf/proto"
 
@@ -57,47 +55,27 @@ func Handle[M proto.Message](mux *Mux, fn func(p *Peer, env *musterv1.Envelope, 
 func (mux *Mux) dispatch(p *Peer, m *message) error {
 	typ, env := m.frame(0), &musterv1.Envelope{}
 	if m.frames != 3 {
-		return p.nack("frames", typ, env, musterv1.Nack_MALFORMED, fmt.Sprintf("a message has 3 frames, this one %d", m.frames))
+		p.nack("frames", typ, nil, musterv1.Nack_MALFORMED, fmt.Sprintf("a message has 3 frames, this one %d", m.frames))
+		return nil
 	}
-	if b := m.frame(1); len(b) > 0 {
-		if err := proto.Unmarshal(b, env); err != nil {
-			return p.nack("envelope", typ, &musterv1.Envelope{}, musterv1.Nack_MALFORMED, "envelope: "+err.Error())
-		}
+	if err := proto.Unmarshal(m.frame(1), env); err != nil {
+		p.nack("envelope", typ, nil, musterv1.Nack_MALFORMED, "envelope: "+err.Error())
+		return nil
 	}
 	h := mux.handlers[string(typ)]
 	if h == nil {
 		p.bus.metrics.received.count("other")
-		return p.nack("unknown_type", typ, env, musterv1.Nack_UNKNOWN_TYPE, "no callback for this type")
+		p.nack("unknown_type", typ, env, musterv1.Nack_UNKNOWN_TYPE, "no callback for this type")
+		return nil
 	}
 	p.bus.metrics.received.countBytes(typ)
 	malformed, err := h(p, env, m.frame(2))
-	if malformed {
-		return p.nack("body", typ, env, musterv1.Nack_MALFORMED, "body: "+err.Error())
-	}
-	if err == nil {
-		return nil
-	}
-	return mux.answer(p, typ, env, err)
-}
-
-// answer tells the peer what its callback returned.
-func (mux *Mux) answer(p *Peer, typ []byte, env *musterv1.Envelope, err error) error {
-	var n *NackError
-	hangUp := errors.Is(err, ErrHangUp)
 	switch {
-	case errors.As(err, &n):
-		hangUp = hangUp || n.Reason == musterv1.Nack_REFUSED
-	case hangUp:
-	default:
-		p.bus.cfg.Log.Warn("message not handled", "type", string(typ), "addr", p.Addr(), "err", err)
-		n = &NackError{Reason: musterv1.Nack_INVALID, Detail: err.Error()}
-	}
-	if n != nil {
-		p.bus.metrics.refuse("callback_" + strings.ToLower(n.Reason.String()))
-		p.sendNack(typ, env, n)
-	}
-	if hangUp {
-		return err
+	case malformed:
+		p.nack("body", typ, env, musterv1.Nack_MALFORMED, "body: "+err.Error())
+		return nil
+	case err != nil:
+		return p.answer(typ, env, err)
 	}
 	return nil
 }

@@ -2,12 +2,8 @@ package bus
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"net"
-	"os"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -37,8 +33,10 @@ type Peer struct {
 	done     chan struct{}
 
 	mu     sync.Mutex
-	cause  error // why the link ends, when we ended it
-	linger *time.Timer
+	ended  bool // cause is why the link ends: the first reason stays
+	cause  error
+	linger *time.Timer        // of Close
+	giveUp context.CancelFunc // of what the reader waits for, besides the peer
 }
 
 type attachment struct{ v any }
@@ -59,8 +57,8 @@ func newCore(cfg Config, mux *Mux) *core {
 
 func newPeer(b *core, nc net.Conn, h hello, router bool) *Peer {
 	p := &Peer{bus: b, nc: nc, in: h.in, identity: h.identity, key: h.key, router: router, done: make(chan struct{})}
-	p.out.init(p)
-	p.limit.Store(int64(b.cfg.MaxMessage))
+	p.out.p, p.out.drained = p, make(chan struct{}, 1)
+	p.limit.Store(int64(b.cfg.MaxMessage)) // a dealer chose its router
 	if router {
 		p.limit.Store(int64(b.cfg.MaxUnregistered))
 	}
@@ -142,11 +140,11 @@ func (p *Peer) SendFrames(f Frames) error {
 // Close ends the link: nothing more is dispatched, what is queued is sent, for
 // at most 1 s, and Mux.Down gets cause. It does not wait for any of this.
 func (p *Peer) Close(cause error) {
-	if !p.closing.CompareAndSwap(false, true) {
+	if p.closing.Swap(true) {
 		return
 	}
+	p.end(cause)
 	p.mu.Lock()
-	p.cause = cause
 	p.linger = time.AfterFunc(lingerTime, func() { p.nc.Close() })
 	p.mu.Unlock()
 	p.out.finish()
@@ -154,16 +152,26 @@ func (p *Peer) Close(cause error) {
 
 // cut ends the link at once.
 func (p *Peer) cut(cause error) {
-	p.mu.Lock()
-	if p.cause == nil {
-		p.cause = cause
-	}
-	p.mu.Unlock()
+	p.end(cause)
 	p.nc.Close()
 }
 
-// run serves the link until it ends. Everything it started has ended when it
-// returns.
+// end notes why the link ends. The first to say it is right: what follows is
+// often only a consequence.
+func (p *Peer) end(cause error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ended {
+		return
+	}
+	p.ended, p.cause = true, cause
+	if p.giveUp != nil {
+		p.giveUp()
+	}
+}
+
+// run serves the link until it ends, and returns why. Everything it started
+// has ended when it returns.
 func (p *Peer) run(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { p.cut(context.Cause(ctx)) })
 	defer stop()
@@ -172,153 +180,43 @@ func (p *Peer) run(ctx context.Context) error {
 	if p.bus.mux.Up != nil {
 		p.bus.mux.Up(p)
 	}
-	err := p.readLoop(ctx)
-	p.nc.Close()
+	p.cut(p.readLoop(ctx))
 	p.out.close()
-	p.mu.Lock()
-	if p.cause != nil {
-		err = p.cause
+	cause := p.stopLinger()
+	close(p.done)
+	if p.bus.mux.Down != nil {
+		p.bus.mux.Down(p, cause)
 	}
+	return cause
+}
+
+// stopLinger stops the timer of Close and returns why the link ended.
+func (p *Peer) stopLinger() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if p.linger != nil {
 		p.linger.Stop()
 	}
-	p.mu.Unlock()
-	p.countEnd(err)
-	close(p.done)
-	if p.bus.mux.Down != nil {
-		p.bus.mux.Down(p, err)
-	}
-	return err
+	return p.cause
 }
 
-// countEnd counts a link that ended because its peer broke a rule.
-func (p *Peer) countEnd(err error) {
-	var r *refusal
-	if errors.As(err, &r) {
-		p.bus.metrics.refuse(r.reason)
-		p.bus.log.warn("link cut", "addr", p.Addr(), "err", err)
-	}
-}
-
-// readLoop receives and dispatches until the link fails or is closed.
-func (p *Peer) readLoop(ctx context.Context) error {
-	for {
-		err := p.readMessage(ctx)
-		if p.closing.Load() {
-			return p.drain()
-		}
-		if err == nil {
-			continue
-		}
-		if p.saysGoodbye(err) {
-			p.Close(err)
-			return p.drain()
-		}
-		return err
-	}
-}
-
-// saysGoodbye says whether the peer shall be sent what is queued before the
-// link is closed.
-func (p *Peer) saysGoodbye(err error) bool {
-	var r *refusal
-	if errors.As(err, &r) {
-		switch r.reason {
-		case "frame_size", "message_size", "frame_count":
-			p.sendNack(nil, nil, &NackError{Reason: musterv1.Nack_MALFORMED, Detail: r.detail})
-			return true
-		}
-		return false
-	}
-	return errors.Is(err, ErrHangUp) || errors.As(err, new(*NackError))
-}
-
-// drain reads and drops what still comes while the queue is flushed: closing
-// with unread bytes would make the kernel throw away what we sent. The timer
-// of Close ends it.
-func (p *Peer) drain() error {
-	p.in.disarm()
-	p.in.ttl = 0
-	for {
-		if _, err := p.nc.Read(p.in.buf); err != nil {
-			return err
-		}
-	}
-}
-
-// readMessage receives one message and dispatches it.
-func (p *Peer) readMessage(ctx context.Context) error {
-	if err := p.await(); err != nil {
-		return err
-	}
-	m := messages.Get().(*message)
-	defer m.release()
-	release, err := p.receive(ctx, m)
-	defer release()
-	if err != nil {
-		return p.explain(err)
-	}
-	p.in.disarm()
-	if p.closing.Load() {
-		return nil
-	}
-	return p.bus.mux.dispatch(p, m)
-}
-
-// await waits for the first byte of a message.
-func (p *Peer) await() error {
-	if p.in.r < p.in.w {
-		return nil
-	}
-	if p.in.ttl > 0 {
-		p.in.arm(time.Now().Add(p.in.ttl))
-	}
-	if err := p.in.need(1); errors.Is(err, os.ErrDeadlineExceeded) {
-		return refuse("silent", "the peer promised to be heard within %v", p.in.ttl)
-	} else if err != nil {
-		return err
-	}
-	p.in.disarm()
-	return nil
-}
-
-// explain gives a reason to an error in the middle of a message.
-func (p *Peer) explain(err error) error {
-	switch {
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return refuse("message_time", "a message took longer than %v", p.bus.cfg.MessageTime)
-	case errors.Is(err, io.ErrUnexpectedEOF):
-		return fmt.Errorf("in the middle of a message: %w", err)
-	}
-	return err
-}
-
-// nack counts a message that could not be handled, and tells the peer, unless
-// the message is itself a Nack.
-func (p *Peer) nack(reason string, typ []byte, env *musterv1.Envelope, r musterv1.Nack_Reason, detail string) error {
-	p.bus.metrics.refuse(reason)
-	p.sendNack(typ, env, &NackError{Reason: r, Detail: detail})
-	return nil
-}
-
-const (
-	nackType  = "muster.v1.Nack"
-	maxDetail = 1 << 10
-)
-
-func (p *Peer) sendNack(typ []byte, env *musterv1.Envelope, n *NackError) {
-	if string(typ) == nackType {
+// halfClose says that nothing follows, if the transport can say it; the peer
+// then closes. Otherwise it closes.
+func (p *Peer) halfClose() {
+	if c, ok := p.nc.(interface{ CloseWrite() error }); ok && c.CloseWrite() == nil {
 		return
 	}
-	err := p.Reply(env, &musterv1.Nack{
-		Type: text(typ, 128), Reason: n.Reason, Detail: text([]byte(n.Detail), maxDetail), Field: text([]byte(n.Field), maxDetail),
-	})
-	if err != nil {
-		p.bus.metrics.refuse("nack_dropped")
-	}
+	p.nc.Close()
 }
 
-// text makes a protobuf string of what a peer may have sent.
-func text(b []byte, limit int) string {
-	return strings.ToValidUTF8(string(b[:min(len(b), limit)]), "?")
+// untilEnd returns a context that is also cancelled when the link is to end.
+func (p *Peer) untilEnd(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.giveUp = cancel
+	if p.ended {
+		cancel()
+	}
+	return ctx, cancel
 }

@@ -2,69 +2,142 @@ package bus
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
 	"time"
+
+	musterv1 "github.com/musterhq/muster/proto/muster/v1"
 )
 
-// receive reads one message into m and deals with the ZMTP commands on the
-// way. The function it returns, never nil, gives back what m took of the
-// budget.
-func (p *Peer) receive(ctx context.Context, m *message) (release func(), err error) {
-	release = func() {}
-	in, cfg := p.in, &p.bus.cfg
-	in.begin(cfg.MessageTime)
-	for more := true; more; {
-		flags, size, err := in.header()
+// readLoop receives and dispatches until the link fails or is closed.
+func (p *Peer) readLoop(ctx context.Context) error {
+	for {
+		err := p.readMessage(ctx)
+		if err != nil && p.saysFarewell(err) {
+			p.Close(err)
+		}
+		if p.closing.Load() {
+			return p.drain()
+		}
 		if err != nil {
-			return release, noEOF(err)
+			return err
+		}
+	}
+}
+
+// saysFarewell says whether the peer shall still get what is queued, and tells
+// it of a limit that it broke: it would come back with the same message.
+func (p *Peer) saysFarewell(err error) bool {
+	var r *refusal
+	if !errors.As(err, &r) {
+		return errors.Is(err, ErrHangUp) || errors.As(err, new(*NackError))
+	}
+	switch r.reason {
+	case "frame_size", "message_size", "frame_count":
+		p.sendNack(nil, nil, &NackError{Reason: musterv1.Nack_MALFORMED, Detail: r.detail})
+		return true
+	}
+	return false
+}
+
+// drain reads and drops what still comes while the queue is flushed: closing
+// with bytes unread would make the kernel drop what we sent. It ends when the
+// peer closes, or by the timer of Close.
+func (p *Peer) drain() error {
+	p.in.disarm()
+	for {
+		if _, err := p.nc.Read(p.in.buf); err != nil {
+			return err
+		}
+	}
+}
+
+// readMessage receives one message and dispatches it.
+func (p *Peer) readMessage(ctx context.Context) error {
+	if err := p.await(); err != nil {
+		return err
+	}
+	m := messages.Get().(*message)
+	defer m.release()
+	free, err := p.receive(ctx, m)
+	defer free()
+	if err != nil {
+		return p.explain(err)
+	}
+	p.in.disarm()
+	if m.frames == 0 || p.closing.Load() {
+		return nil
+	}
+	return p.bus.mux.dispatch(p, m)
+}
+
+// await waits for the first byte of a message, for ever, unless the peer
+// promised something else.
+func (p *Peer) await() error {
+	if p.in.r < p.in.w {
+		return nil
+	}
+	if p.in.ttl > 0 {
+		p.in.arm(time.Now().Add(p.in.ttl))
+	}
+	err := p.in.need(1)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return refuse("silent", "the peer promised to be heard within %v", p.in.ttl)
+	}
+	return err
+}
+
+// receive reads one message into m and deals with the ZMTP commands in it; m
+// stays without frames when a command came in place of a message. The function
+// it returns, never nil, gives back what m took of the budget.
+func (p *Peer) receive(ctx context.Context, m *message) (free func(), err error) {
+	free = func() {}
+	p.in.begin(p.bus.cfg.MessageTime)
+	for more := true; more; {
+		flags, size, err := p.in.header()
+		if err != nil {
+			return free, err
 		}
 		if flags&flagCommand != 0 {
-			if err := p.command(m, flags, size); err != nil {
-				return release, err
-			}
-			if m.frames == 0 && in.r == in.w {
-				// Nothing but a command: wait for a message without a limit.
-				in.disarm()
-				if err := p.await(); err != nil {
-					return release, err
-				}
-				in.begin(cfg.MessageTime)
+			if err := p.command(m, flags, size); err != nil || m.frames == 0 {
+				return free, err
 			}
 			continue
 		}
-		limit := uint64(p.limit.Load())
-		m.frames++
-		m.size += size
-		switch {
-		case m.frames > cfg.MaxFrames:
-			return release, refuse("frame_count", "a message of more than %d frames", cfg.MaxFrames)
-		case size > limit:
-			return release, refuse("frame_size", "a frame of %d bytes, limit %d", size, limit)
-		case m.size > limit:
-			return release, refuse("message_size", "a message of more than %d bytes", limit)
+		limit := p.limit.Load()
+		if err := m.announce(size, uint64(limit), p.bus.cfg.MaxFrames); err != nil {
+			return free, err
 		}
 		more = flags&flagMore != 0
-		if m.reserved == 0 && m.size > freeBytes {
-			want := m.size
+		if !m.reserved && m.size > freeBytes {
+			want := int64(m.size)
 			if more {
-				want = limit // nobody knows what follows, and who waits must not hold anything
+				want = limit // nobody knows what follows
 			}
-			if release, err = p.bus.budget.reserve(ctx, p, int64(want)); err != nil {
+			if free, err = p.bus.budget.reserve(ctx, p, want); err != nil {
 				return func() {}, err
 			}
-			m.reserved = want
-			in.begin(cfg.MessageTime)
+			m.reserved = true
+			p.in.begin(p.bus.cfg.MessageTime) // waiting does not count
 		}
-		if m.frames > len(m.ends) {
-			err = in.skip(int(size))
-		} else {
-			m.buf, err = in.appendTo(m.buf, int(size))
-			m.ends[m.frames-1] = len(m.buf)
-		}
-		if err != nil {
-			return release, err
+		if err := m.read(p.in, int(size)); err != nil {
+			return free, err
 		}
 	}
-	return release, nil
+	return free, nil
+}
+
+// explain gives a reason to an error in the middle of a message.
+func (p *Peer) explain(err error) error {
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return refuse("message_time", "a message took longer than %v", p.bus.cfg.MessageTime)
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return fmt.Errorf("in the middle of a message: %w", io.ErrUnexpectedEOF)
+	}
+	return err
 }
 
 // command deals with one ZMTP command. m lends it its buffer.
@@ -88,11 +161,11 @@ func (p *Peer) command(m *message, flags byte, size uint64) error {
 	switch string(name) {
 	case "PING":
 		p.bus.metrics.commands.count("PING")
-		return p.ping(body)
+		return p.answerPing(body)
 	case "READY", "ERROR", "HELLO", "WELCOME", "INITIATE", "MESSAGE":
-		return refuse("command_misplaced", "a %s command after the handshake", name)
+		return refuse("command_misplaced", "%s after the handshake", name)
 	case "PONG", "SUBSCRIBE", "CANCEL":
-		p.bus.metrics.commands.count(string(name))
+		p.bus.metrics.commands.countBytes(name)
 	default:
 		p.bus.metrics.commands.count("other")
 	}
@@ -101,13 +174,13 @@ func (p *Peer) command(m *message, flags byte, size uint64) error {
 
 const maxPingContext = 16
 
-// ping answers a PING and notes the time within which the peer promises to be
-// heard again, which is in tenths of a second.
-func (p *Peer) ping(body []byte) error {
+// answerPing answers a PING and notes the time within which the peer promises
+// to be heard again, which is in tenths of a second.
+func (p *Peer) answerPing(body []byte) error {
 	if len(body) < 2 || len(body) > 2+maxPingContext {
 		return refuse("ping", "a PING of %d bytes", len(body))
 	}
 	p.in.ttl = (time.Duration(body[0])<<8 | time.Duration(body[1])) * time.Second / 10
-	p.out.pong(body[2:])
+	p.out.answerPing(body[2:])
 	return nil
 }

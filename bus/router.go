@@ -92,20 +92,16 @@ func (r *Router) serveConn(ctx context.Context, nc net.Conn, sec Security, g *gu
 		err = refuse("handshake_crowded", "all places for handshakes were taken")
 	}
 	if err != nil {
-		r.core.refused(nc, err)
+		reason, ok := r.core.metrics.refuseError(err)
+		if !ok {
+			r.core.metrics.refuse("handshake_io")
+		}
+		r.core.log.warn("connection refused", "addr", nc.RemoteAddr(), "reason", reason, "err", err)
 		return
 	}
-	r.core.metrics.handshake.Observe(r.core.cfg.Handshake.Seconds() - time.Until(deadline).Seconds())
-	newPeer(r.core, nc, h, true).run(ctx)
-}
-
-// refused counts and logs a handshake that failed.
-func (c *core) refused(nc net.Conn, err error) {
-	reason := "handshake_io"
-	var r *refusal
-	if errors.As(err, &r) {
-		reason = r.reason
+	r.core.metrics.handshake.Observe((r.core.cfg.Handshake - time.Until(deadline)).Seconds())
+	err = newPeer(r.core, nc, h, true).run(ctx)
+	if reason, ok := r.core.metrics.refuseError(err); ok {
+		r.core.log.warn("link cut", "addr", nc.RemoteAddr(), "reason", reason, "err", err)
 	}
-	c.metrics.refuse(reason)
-	c.log.warn("connection refused", "addr", nc.RemoteAddr(), "reason", reason, "err", err)
 }
