@@ -26,6 +26,7 @@ type Coordinator struct {
 	batch    *batcher
 	dispatch *dispatcher
 	tokens   *tokens
+	keys     *keyring
 	pulse    pulse
 	from0    store.Rev // the watch starts here
 }
@@ -37,6 +38,7 @@ func New(ctx context.Context, s store.Store, cfg Config) (*Coordinator, error) {
 	cfg = cfg.withDefaults()
 	c := &Coordinator{cfg: cfg, store: s, log: cfg.Log, metrics: newMetrics(cfg.Metrics)}
 	c.fleet = newFleet(time.Now())
+	c.keys = newKeyring()
 	c.ledger = newLedger(cfg.InFlight)
 	c.feed = newFeed(cfg.EventHistory)
 	c.batch = newBatcher(s, cfg.Backlog, cfg.BacklogBytes)

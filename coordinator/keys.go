@@ -23,6 +23,7 @@ import (
 //	space fleet
 //	  agent/ID             Agent, written when it changes; last_seen on transitions only
 //	  token/NAME           Token
+//	  key/FINGERPRINT      Key that was approved or revoked
 const (
 	spaceHistory store.Space = "history"
 	spaceBulk    store.Space = "bulk"
@@ -46,6 +47,7 @@ const (
 	latePrefix  = "late/"
 	agentPrefix = "agent/"
 	tokenPrefix = "token/"
+	keyPrefix   = "key/"
 )
 
 func cmdKey(id string) []byte            { return []byte(cmdPrefix + id) }
@@ -58,6 +60,7 @@ func lateKey(id, agent string) []byte    { return []byte(latePrefix + id + "/" +
 func targetsKey(id string, n int) []byte { return fmt.Appendf(nil, "targets/%s/%08x", id, n) }
 func agentKey(id string) []byte          { return []byte(agentPrefix + id) }
 func tokenKey(name string) []byte        { return []byte(tokenPrefix + name) }
+func keyKey(id string) []byte            { return []byte(keyPrefix + id) }
 
 func outKey(id, agent string, stream, offset uint32) []byte {
 	return fmt.Appendf(outPrefix(id, agent, stream), "%08x", offset)

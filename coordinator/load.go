@@ -30,6 +30,9 @@ func (c *Coordinator) load(ctx context.Context) error {
 	if c.tokens, err = loadTokens(ctx, c); err != nil {
 		return err
 	}
+	if err := c.loadKeys(ctx); err != nil {
+		return err
+	}
 	newest, err := c.store.Scan(ctx, spaceHistory, store.Range{Prefix: []byte(cmdPrefix), Limit: 1, Reverse: true})
 	if err != nil {
 		return err

@@ -22,6 +22,7 @@ var (
 	errReplaced     = errors.New("coordinator: the agent registered on a newer link")
 	errNeverCame    = errors.New("coordinator: no registration in time")
 	errNotRecorded  = errors.New("coordinator: the registration could not be stored")
+	errWrongKey     = errors.New("coordinator: the key is not that of the agent")
 	nackUnknownPeer = &bus.NackError{Reason: musterv1.Nack_NOT_REGISTERED, Detail: "the first message of a link must be a Register"}
 )
 
@@ -116,6 +117,13 @@ func (c *Coordinator) onRegister(p *bus.Peer, env *musterv1.Envelope, m *musterv
 	s := sessionOf(p)
 	if err := checkRegister(m, p.Identity(), s); err != nil {
 		return err
+	}
+	if key := p.Key(); key != "" && !c.keys.allows(key, m.AgentId) {
+		c.log.Warn("refused: the key is not that of the agent", "agent", m.AgentId, "addr", p.Addr())
+		quiet(p.Reply(env, &musterv1.Nack{Type: "muster.v1.Register", Reason: musterv1.Nack_REFUSED, Field: "agent_id",
+			Detail: fmt.Sprintf("the key of this link is not approved for agent %q", m.AgentId)}))
+		p.Close(errWrongKey)
+		return nil
 	}
 	env = proto.CloneOf(env)
 	row, known, needed, broken := c.plan(m, p)
@@ -233,6 +241,9 @@ func (c *Coordinator) admit(r registration) {
 	if old != nil && old != s {
 		c.log.Warn("agent registered on a newer link; the old one is closed", "agent", a.id, "addr", s.peer.Addr(), "old", old.peer.Addr())
 		old.peer.Close(errReplaced)
+	}
+	if key := s.peer.Key(); key != "" && !c.keys.allows(key, a.id) {
+		s.peer.Close(ErrKeyRevoked) // while it registered
 	}
 	c.log.Info("agent registered", "agent", a.id, "addr", s.peer.Addr())
 	c.dispatch.wake(a.id)
