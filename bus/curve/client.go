@@ -91,13 +91,13 @@ func (h *ClientHandshake) Initiate(metadata Metadata) ([]byte, error) {
 	if err := h.stage.leave(atInitiate, initiate); err != nil {
 		return nil, err
 	}
-	plain := make([]byte, 0, 256)
-	plain = append(plain, h.client.public[:]...)
-	plain = sealLong(plain, "VOUCH---", append(h.public[:], h.client.server[:]...), h.vouch)
-	plain, err := metadata.encode(plain)
+	properties, err := metadata.encode()
 	if err != nil {
 		return nil, fmt.Errorf("curve: INITIATE: %w", err)
 	}
+	plain := append([]byte(nil), h.client.public[:]...)
+	plain = sealLong(plain, "VOUCH---", append(h.public[:], h.client.server[:]...), h.vouch)
+	plain = append(plain, properties...)
 	command := append([]byte(initiate), h.cookie[:]...)
 	h.count++
 	h.stage = atReady

@@ -32,7 +32,7 @@ func (j *cookieJar) bake(client *PublicKey, secret SecretKey) (cookie [cookieSiz
 	rand.Read(cookie[:longNonceSize])
 	plain := make([]byte, 0, 2*keySize)
 	plain = append(plain, client[:]...)
-	plain = append(plain, secret.key.Bytes()...)
+	plain = append(plain, secret.key().Bytes()...)
 	defer clear(plain[:cap(plain)])
 
 	j.mu.Lock()

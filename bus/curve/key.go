@@ -80,9 +80,13 @@ func (k *PublicKey) canonical() bool {
 }
 
 // SecretKey is the half of a key pair that stays at home. It shows itself only
-// by Z85; any other way to print it gives a mask.
+// by Z85; any other way to print it gives a mask, or an address.
 type SecretKey struct {
-	key *ecdh.PrivateKey // a pointer: fmt prints no more of it, even deep inside a struct
+	key func() *ecdh.PrivateKey // in the private field of a struct fmt passes our Format by, and follows a pointer
+}
+
+func hide(key *ecdh.PrivateKey) SecretKey {
+	return SecretKey{func() *ecdh.PrivateKey { return key }}
 }
 
 // NewKeyPair makes a key pair.
@@ -91,7 +95,7 @@ func NewKeyPair() (PublicKey, SecretKey, error) {
 	if err != nil {
 		return PublicKey{}, SecretKey{}, fmt.Errorf("curve: make a key pair: %w", err)
 	}
-	secret := SecretKey{key}
+	secret := hide(key)
 	return secret.Public(), secret, nil
 }
 
@@ -112,14 +116,14 @@ func newSecretKey(raw *[keySize]byte) (SecretKey, error) {
 	if err != nil {
 		return SecretKey{}, fmt.Errorf("secret key: %w", err)
 	}
-	return SecretKey{key}, nil
+	return hide(key), nil
 }
 
 // Public gives the other half.
-func (k SecretKey) Public() PublicKey { return PublicKey(k.key.PublicKey().Bytes()) }
+func (k SecretKey) Public() PublicKey { return PublicKey(k.key().PublicKey().Bytes()) }
 
 // Z85 gives the key in the clear, for the file it is kept in.
-func (k SecretKey) Z85() string { return encodeZ85((*[keySize]byte)(k.key.Bytes())) }
+func (k SecretKey) Z85() string { return encodeZ85((*[keySize]byte)(k.key().Bytes())) }
 
 const mask = "curve.SecretKey(***)"
 
@@ -142,7 +146,7 @@ func (k SecretKey) shared(peer *PublicKey) (*[keySize]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	point, err := k.key.ECDH(public)
+	point, err := k.key().ECDH(public)
 	if err != nil { // all zero, whatever our key: the peer's is of low order
 		return nil, errLowOrder
 	}

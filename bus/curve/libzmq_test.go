@@ -296,7 +296,7 @@ func TestLibzmqClientAtOurServer(t *testing.T) {
 	}
 	if *record {
 		saveVector(t, "libzmq-client.json", clientVector{
-			ServerSecret: serverSecret.key.Bytes(), CookieKey: cookieKey, ClientKey: clientPublic[:],
+			ServerSecret: serverSecret.key().Bytes(), CookieKey: cookieKey, ClientKey: clientPublic[:],
 			Hello: hello, Initiate: initiate, Message: w.first,
 		})
 	}
@@ -355,7 +355,7 @@ func TestOurClientAtLibzmqServer(t *testing.T) {
 	wait()
 	if *record {
 		saveVector(t, "libzmq-server.json", serverVector{
-			ServerKey: serverPublic[:], TransientSecret: h.secret.key.Bytes(),
+			ServerKey: serverPublic[:], TransientSecret: h.secret.key().Bytes(),
 			Welcome: welcome, Ready: ready, Message: w.first,
 		})
 	}

@@ -15,6 +15,9 @@ import (
 // with a capital at the start and after each dash.
 type Metadata map[string]string
 
+// metadataLimit is what an INITIATE of the largest size has room for.
+const metadataLimit = commandLimit - initiateSize
+
 var errMetadataCut = errors.New("metadata is cut short")
 
 func parseMetadata(data []byte) (Metadata, error) {
@@ -65,16 +68,20 @@ func checkName(name string) error {
 	return nil
 }
 
-// encode appends the properties in the order of their names.
-func (m Metadata) encode(data []byte) ([]byte, error) {
+// encode gives the properties in the order of their names.
+func (m Metadata) encode() (data []byte, err error) {
 	for _, name := range slices.Sorted(maps.Keys(m)) {
-		if err := checkName(name); err != nil {
-			return nil, err
+		if len(m[name]) > metadataLimit {
+			return nil, fmt.Errorf("property %q has %d bytes", name, len(m[name]))
 		}
 		data = append(data, byte(len(name)))
 		data = append(data, name...)
 		data = binary.BigEndian.AppendUint32(data, uint32(len(m[name])))
 		data = append(data, m[name]...)
 	}
-	return data, nil
+	if len(data) > metadataLimit {
+		return nil, fmt.Errorf("%d bytes of metadata, the limit is %d", len(data), metadataLimit)
+	}
+	_, err = parseMetadata(data) // what no peer would take doesn't go out
+	return data, err
 }

@@ -141,7 +141,7 @@ func (h *ServerHandshake) Ready(metadata Metadata) ([]byte, *Session, error) {
 	if err := h.stage.leave(atReady, ready); err != nil {
 		return nil, nil, err
 	}
-	plain, err := metadata.encode(nil)
+	plain, err := metadata.encode()
 	if err != nil {
 		return nil, nil, fmt.Errorf("curve: READY: %w", err)
 	}
