@@ -90,6 +90,9 @@ type Agent struct {
 	CommandTypes []string               `protobuf:"bytes,11,rep,name=command_types,json=commandTypes,proto3" json:"command_types,omitempty"`
 	// Where its journal stood, to notice one that went back.
 	Journal       *JournalPosition `protobuf:"bytes,12,opt,name=journal,proto3" json:"journal,omitempty"`
+	Maintenance   bool             `protobuf:"varint,13,opt,name=maintenance,proto3" json:"maintenance,omitempty"` // nothing is sent to it; commands wait until they expire
+	Plugins       []*Plugin        `protobuf:"bytes,14,rep,name=plugins,proto3" json:"plugins,omitempty"`
+	Queue         *AgentQueue      `protobuf:"bytes,15,opt,name=queue,proto3" json:"queue,omitempty"` // GetAgent only
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -208,6 +211,181 @@ func (x *Agent) GetJournal() *JournalPosition {
 	return nil
 }
 
+func (x *Agent) GetMaintenance() bool {
+	if x != nil {
+		return x.Maintenance
+	}
+	return false
+}
+
+func (x *Agent) GetPlugins() []*Plugin {
+	if x != nil {
+		return x.Plugins
+	}
+	return nil
+}
+
+func (x *Agent) GetQueue() *AgentQueue {
+	if x != nil {
+		return x.Queue
+	}
+	return nil
+}
+
+// Plugin is a program in an agent's plugin folder, as it describes itself.
+type Plugin struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"` // the command type
+	Version       string                 `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
+	Description   string                 `protobuf:"bytes,3,opt,name=description,proto3" json:"description,omitempty"`
+	Contract      uint32                 `protobuf:"varint,4,opt,name=contract,proto3" json:"contract,omitempty"` // version of the plugin contract
+	Error         string                 `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"`        // why it cannot be used
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Plugin) Reset() {
+	*x = Plugin{}
+	mi := &file_muster_v1_agent_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Plugin) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Plugin) ProtoMessage() {}
+
+func (x *Plugin) ProtoReflect() protoreflect.Message {
+	mi := &file_muster_v1_agent_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Plugin.ProtoReflect.Descriptor instead.
+func (*Plugin) Descriptor() ([]byte, []int) {
+	return file_muster_v1_agent_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Plugin) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Plugin) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *Plugin) GetDescription() string {
+	if x != nil {
+		return x.Description
+	}
+	return ""
+}
+
+func (x *Plugin) GetContract() uint32 {
+	if x != nil {
+		return x.Contract
+	}
+	return 0
+}
+
+func (x *Plugin) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+// AgentQueue answers "why is nothing happening".
+type AgentQueue struct {
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	Waiting         uint32                 `protobuf:"varint,1,opt,name=waiting,proto3" json:"waiting,omitempty"`                   // targets not sent yet
+	InFlight        uint32                 `protobuf:"varint,2,opt,name=in_flight,json=inFlight,proto3" json:"in_flight,omitempty"` // sent and not final
+	OldestCommandId string                 `protobuf:"bytes,3,opt,name=oldest_command_id,json=oldestCommandId,proto3" json:"oldest_command_id,omitempty"`
+	LastRefusal     string                 `protobuf:"bytes,4,opt,name=last_refusal,json=lastRefusal,proto3" json:"last_refusal,omitempty"` // the last Busy, Nack or REJECTED of this agent
+	LastRefusalTime *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=last_refusal_time,json=lastRefusalTime,proto3" json:"last_refusal_time,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *AgentQueue) Reset() {
+	*x = AgentQueue{}
+	mi := &file_muster_v1_agent_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AgentQueue) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AgentQueue) ProtoMessage() {}
+
+func (x *AgentQueue) ProtoReflect() protoreflect.Message {
+	mi := &file_muster_v1_agent_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AgentQueue.ProtoReflect.Descriptor instead.
+func (*AgentQueue) Descriptor() ([]byte, []int) {
+	return file_muster_v1_agent_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *AgentQueue) GetWaiting() uint32 {
+	if x != nil {
+		return x.Waiting
+	}
+	return 0
+}
+
+func (x *AgentQueue) GetInFlight() uint32 {
+	if x != nil {
+		return x.InFlight
+	}
+	return 0
+}
+
+func (x *AgentQueue) GetOldestCommandId() string {
+	if x != nil {
+		return x.OldestCommandId
+	}
+	return ""
+}
+
+func (x *AgentQueue) GetLastRefusal() string {
+	if x != nil {
+		return x.LastRefusal
+	}
+	return ""
+}
+
+func (x *AgentQueue) GetLastRefusalTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.LastRefusalTime
+	}
+	return nil
+}
+
 // JournalPosition tells a continued journal from a new, restored or cloned one.
 type JournalPosition struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -219,7 +397,7 @@ type JournalPosition struct {
 
 func (x *JournalPosition) Reset() {
 	*x = JournalPosition{}
-	mi := &file_muster_v1_agent_proto_msgTypes[1]
+	mi := &file_muster_v1_agent_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -231,7 +409,7 @@ func (x *JournalPosition) String() string {
 func (*JournalPosition) ProtoMessage() {}
 
 func (x *JournalPosition) ProtoReflect() protoreflect.Message {
-	mi := &file_muster_v1_agent_proto_msgTypes[1]
+	mi := &file_muster_v1_agent_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -244,7 +422,7 @@ func (x *JournalPosition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JournalPosition.ProtoReflect.Descriptor instead.
 func (*JournalPosition) Descriptor() ([]byte, []int) {
-	return file_muster_v1_agent_proto_rawDescGZIP(), []int{1}
+	return file_muster_v1_agent_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *JournalPosition) GetEpoch() string {
@@ -277,7 +455,7 @@ type Attributes struct {
 
 func (x *Attributes) Reset() {
 	*x = Attributes{}
-	mi := &file_muster_v1_agent_proto_msgTypes[2]
+	mi := &file_muster_v1_agent_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -289,7 +467,7 @@ func (x *Attributes) String() string {
 func (*Attributes) ProtoMessage() {}
 
 func (x *Attributes) ProtoReflect() protoreflect.Message {
-	mi := &file_muster_v1_agent_proto_msgTypes[2]
+	mi := &file_muster_v1_agent_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -302,7 +480,7 @@ func (x *Attributes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Attributes.ProtoReflect.Descriptor instead.
 func (*Attributes) Descriptor() ([]byte, []int) {
-	return file_muster_v1_agent_proto_rawDescGZIP(), []int{2}
+	return file_muster_v1_agent_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Attributes) GetVersion() string {
@@ -371,7 +549,7 @@ type ListAgentsRequest struct {
 
 func (x *ListAgentsRequest) Reset() {
 	*x = ListAgentsRequest{}
-	mi := &file_muster_v1_agent_proto_msgTypes[3]
+	mi := &file_muster_v1_agent_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -383,7 +561,7 @@ func (x *ListAgentsRequest) String() string {
 func (*ListAgentsRequest) ProtoMessage() {}
 
 func (x *ListAgentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_muster_v1_agent_proto_msgTypes[3]
+	mi := &file_muster_v1_agent_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -396,7 +574,7 @@ func (x *ListAgentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAgentsRequest.ProtoReflect.Descriptor instead.
 func (*ListAgentsRequest) Descriptor() ([]byte, []int) {
-	return file_muster_v1_agent_proto_rawDescGZIP(), []int{3}
+	return file_muster_v1_agent_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ListAgentsRequest) GetPageSize() uint32 {
@@ -423,7 +601,7 @@ type ListAgentsResponse struct {
 
 func (x *ListAgentsResponse) Reset() {
 	*x = ListAgentsResponse{}
-	mi := &file_muster_v1_agent_proto_msgTypes[4]
+	mi := &file_muster_v1_agent_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -435,7 +613,7 @@ func (x *ListAgentsResponse) String() string {
 func (*ListAgentsResponse) ProtoMessage() {}
 
 func (x *ListAgentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_muster_v1_agent_proto_msgTypes[4]
+	mi := &file_muster_v1_agent_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -448,7 +626,7 @@ func (x *ListAgentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAgentsResponse.ProtoReflect.Descriptor instead.
 func (*ListAgentsResponse) Descriptor() ([]byte, []int) {
-	return file_muster_v1_agent_proto_rawDescGZIP(), []int{4}
+	return file_muster_v1_agent_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ListAgentsResponse) GetAgents() []*Agent {
@@ -474,7 +652,7 @@ type GetAgentRequest struct {
 
 func (x *GetAgentRequest) Reset() {
 	*x = GetAgentRequest{}
-	mi := &file_muster_v1_agent_proto_msgTypes[5]
+	mi := &file_muster_v1_agent_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -486,7 +664,7 @@ func (x *GetAgentRequest) String() string {
 func (*GetAgentRequest) ProtoMessage() {}
 
 func (x *GetAgentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_muster_v1_agent_proto_msgTypes[5]
+	mi := &file_muster_v1_agent_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -499,7 +677,7 @@ func (x *GetAgentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAgentRequest.ProtoReflect.Descriptor instead.
 func (*GetAgentRequest) Descriptor() ([]byte, []int) {
-	return file_muster_v1_agent_proto_rawDescGZIP(), []int{5}
+	return file_muster_v1_agent_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *GetAgentRequest) GetId() string {
@@ -509,11 +687,63 @@ func (x *GetAgentRequest) GetId() string {
 	return ""
 }
 
+type SetMaintenanceRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Maintenance   bool                   `protobuf:"varint,2,opt,name=maintenance,proto3" json:"maintenance,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetMaintenanceRequest) Reset() {
+	*x = SetMaintenanceRequest{}
+	mi := &file_muster_v1_agent_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetMaintenanceRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetMaintenanceRequest) ProtoMessage() {}
+
+func (x *SetMaintenanceRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_muster_v1_agent_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetMaintenanceRequest.ProtoReflect.Descriptor instead.
+func (*SetMaintenanceRequest) Descriptor() ([]byte, []int) {
+	return file_muster_v1_agent_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *SetMaintenanceRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *SetMaintenanceRequest) GetMaintenance() bool {
+	if x != nil {
+		return x.Maintenance
+	}
+	return false
+}
+
 var File_muster_v1_agent_proto protoreflect.FileDescriptor
 
 const file_muster_v1_agent_proto_rawDesc = "" +
 	"\n" +
-	"\x15muster/v1/agent.proto\x12\tmuster.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17muster/v1/options.proto\"\x8f\x05\n" +
+	"\x15muster/v1/agent.proto\x12\tmuster.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17muster/v1/options.proto\"\x8b\x06\n" +
 	"\x05Agent\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12/\n" +
 	"\x06status\x18\x02 \x01(\x0e2\x17.muster.v1.Agent.StatusR\x06status\x12\x12\n" +
@@ -529,7 +759,10 @@ const file_muster_v1_agent_proto_rawDesc = "" +
 	"\aaddress\x18\n" +
 	" \x01(\tR\aaddress\x12#\n" +
 	"\rcommand_types\x18\v \x03(\tR\fcommandTypes\x12:\n" +
-	"\ajournal\x18\f \x01(\v2\x1a.muster.v1.JournalPositionB\x04\xb0\xbb\x18\x01R\ajournal\x1a7\n" +
+	"\ajournal\x18\f \x01(\v2\x1a.muster.v1.JournalPositionB\x04\xb0\xbb\x18\x01R\ajournal\x12 \n" +
+	"\vmaintenance\x18\r \x01(\bR\vmaintenance\x12+\n" +
+	"\aplugins\x18\x0e \x03(\v2\x11.muster.v1.PluginR\aplugins\x12+\n" +
+	"\x05queue\x18\x0f \x01(\v2\x15.muster.v1.AgentQueueR\x05queue\x1a7\n" +
 	"\tTagsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"F\n" +
@@ -538,7 +771,20 @@ const file_muster_v1_agent_proto_rawDesc = "" +
 	"\n" +
 	"\x06ONLINE\x10\x01\x12\v\n" +
 	"\aSUSPECT\x10\x02\x12\v\n" +
-	"\aOFFLINE\x10\x03\"9\n" +
+	"\aOFFLINE\x10\x03\"\x8a\x01\n" +
+	"\x06Plugin\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\tR\aversion\x12 \n" +
+	"\vdescription\x18\x03 \x01(\tR\vdescription\x12\x1a\n" +
+	"\bcontract\x18\x04 \x01(\rR\bcontract\x12\x14\n" +
+	"\x05error\x18\x05 \x01(\tR\x05error\"\xda\x01\n" +
+	"\n" +
+	"AgentQueue\x12\x18\n" +
+	"\awaiting\x18\x01 \x01(\rR\awaiting\x12\x1b\n" +
+	"\tin_flight\x18\x02 \x01(\rR\binFlight\x12*\n" +
+	"\x11oldest_command_id\x18\x03 \x01(\tR\x0foldestCommandId\x12!\n" +
+	"\flast_refusal\x18\x04 \x01(\tR\vlastRefusal\x12F\n" +
+	"\x11last_refusal_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x0flastRefusalTime\"9\n" +
 	"\x0fJournalPosition\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\tR\x05epoch\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\rR\x03seq\"\x9d\x02\n" +
@@ -564,11 +810,15 @@ const file_muster_v1_agent_proto_rawDesc = "" +
 	"\x06agents\x18\x01 \x03(\v2\x10.muster.v1.AgentR\x06agents\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"!\n" +
 	"\x0fGetAgentRequest\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id2\x8d\x01\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"I\n" +
+	"\x15SetMaintenanceRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
+	"\vmaintenance\x18\x02 \x01(\bR\vmaintenance2\xd3\x01\n" +
 	"\x06Agents\x12I\n" +
 	"\n" +
 	"ListAgents\x12\x1c.muster.v1.ListAgentsRequest\x1a\x1d.muster.v1.ListAgentsResponse\x128\n" +
-	"\bGetAgent\x12\x1a.muster.v1.GetAgentRequest\x1a\x10.muster.v1.AgentB5Z3github.com/musterhq/muster/proto/muster/v1;musterv1b\x06proto3"
+	"\bGetAgent\x12\x1a.muster.v1.GetAgentRequest\x1a\x10.muster.v1.Agent\x12D\n" +
+	"\x0eSetMaintenance\x12 .muster.v1.SetMaintenanceRequest\x1a\x10.muster.v1.AgentB5Z3github.com/musterhq/muster/proto/muster/v1;musterv1b\x06proto3"
 
 var (
 	file_muster_v1_agent_proto_rawDescOnce sync.Once
@@ -583,38 +833,46 @@ func file_muster_v1_agent_proto_rawDescGZIP() []byte {
 }
 
 var file_muster_v1_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_muster_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
+var file_muster_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_muster_v1_agent_proto_goTypes = []any{
 	(Agent_Status)(0),             // 0: muster.v1.Agent.Status
 	(*Agent)(nil),                 // 1: muster.v1.Agent
-	(*JournalPosition)(nil),       // 2: muster.v1.JournalPosition
-	(*Attributes)(nil),            // 3: muster.v1.Attributes
-	(*ListAgentsRequest)(nil),     // 4: muster.v1.ListAgentsRequest
-	(*ListAgentsResponse)(nil),    // 5: muster.v1.ListAgentsResponse
-	(*GetAgentRequest)(nil),       // 6: muster.v1.GetAgentRequest
-	nil,                           // 7: muster.v1.Agent.TagsEntry
-	nil,                           // 8: muster.v1.Attributes.ExtrasEntry
-	(*timestamppb.Timestamp)(nil), // 9: google.protobuf.Timestamp
+	(*Plugin)(nil),                // 2: muster.v1.Plugin
+	(*AgentQueue)(nil),            // 3: muster.v1.AgentQueue
+	(*JournalPosition)(nil),       // 4: muster.v1.JournalPosition
+	(*Attributes)(nil),            // 5: muster.v1.Attributes
+	(*ListAgentsRequest)(nil),     // 6: muster.v1.ListAgentsRequest
+	(*ListAgentsResponse)(nil),    // 7: muster.v1.ListAgentsResponse
+	(*GetAgentRequest)(nil),       // 8: muster.v1.GetAgentRequest
+	(*SetMaintenanceRequest)(nil), // 9: muster.v1.SetMaintenanceRequest
+	nil,                           // 10: muster.v1.Agent.TagsEntry
+	nil,                           // 11: muster.v1.Attributes.ExtrasEntry
+	(*timestamppb.Timestamp)(nil), // 12: google.protobuf.Timestamp
 }
 var file_muster_v1_agent_proto_depIdxs = []int32{
 	0,  // 0: muster.v1.Agent.status:type_name -> muster.v1.Agent.Status
-	7,  // 1: muster.v1.Agent.tags:type_name -> muster.v1.Agent.TagsEntry
-	3,  // 2: muster.v1.Agent.attributes:type_name -> muster.v1.Attributes
-	9,  // 3: muster.v1.Agent.last_seen:type_name -> google.protobuf.Timestamp
-	9,  // 4: muster.v1.Agent.startup_time:type_name -> google.protobuf.Timestamp
-	9,  // 5: muster.v1.Agent.register_time:type_name -> google.protobuf.Timestamp
-	2,  // 6: muster.v1.Agent.journal:type_name -> muster.v1.JournalPosition
-	8,  // 7: muster.v1.Attributes.extras:type_name -> muster.v1.Attributes.ExtrasEntry
-	1,  // 8: muster.v1.ListAgentsResponse.agents:type_name -> muster.v1.Agent
-	4,  // 9: muster.v1.Agents.ListAgents:input_type -> muster.v1.ListAgentsRequest
-	6,  // 10: muster.v1.Agents.GetAgent:input_type -> muster.v1.GetAgentRequest
-	5,  // 11: muster.v1.Agents.ListAgents:output_type -> muster.v1.ListAgentsResponse
-	1,  // 12: muster.v1.Agents.GetAgent:output_type -> muster.v1.Agent
-	11, // [11:13] is the sub-list for method output_type
-	9,  // [9:11] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	10, // 1: muster.v1.Agent.tags:type_name -> muster.v1.Agent.TagsEntry
+	5,  // 2: muster.v1.Agent.attributes:type_name -> muster.v1.Attributes
+	12, // 3: muster.v1.Agent.last_seen:type_name -> google.protobuf.Timestamp
+	12, // 4: muster.v1.Agent.startup_time:type_name -> google.protobuf.Timestamp
+	12, // 5: muster.v1.Agent.register_time:type_name -> google.protobuf.Timestamp
+	4,  // 6: muster.v1.Agent.journal:type_name -> muster.v1.JournalPosition
+	2,  // 7: muster.v1.Agent.plugins:type_name -> muster.v1.Plugin
+	3,  // 8: muster.v1.Agent.queue:type_name -> muster.v1.AgentQueue
+	12, // 9: muster.v1.AgentQueue.last_refusal_time:type_name -> google.protobuf.Timestamp
+	11, // 10: muster.v1.Attributes.extras:type_name -> muster.v1.Attributes.ExtrasEntry
+	1,  // 11: muster.v1.ListAgentsResponse.agents:type_name -> muster.v1.Agent
+	6,  // 12: muster.v1.Agents.ListAgents:input_type -> muster.v1.ListAgentsRequest
+	8,  // 13: muster.v1.Agents.GetAgent:input_type -> muster.v1.GetAgentRequest
+	9,  // 14: muster.v1.Agents.SetMaintenance:input_type -> muster.v1.SetMaintenanceRequest
+	7,  // 15: muster.v1.Agents.ListAgents:output_type -> muster.v1.ListAgentsResponse
+	1,  // 16: muster.v1.Agents.GetAgent:output_type -> muster.v1.Agent
+	1,  // 17: muster.v1.Agents.SetMaintenance:output_type -> muster.v1.Agent
+	15, // [15:18] is the sub-list for method output_type
+	12, // [12:15] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_muster_v1_agent_proto_init() }
@@ -629,7 +887,7 @@ func file_muster_v1_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_muster_v1_agent_proto_rawDesc), len(file_muster_v1_agent_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   8,
+			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

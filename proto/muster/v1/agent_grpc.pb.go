@@ -19,8 +19,9 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Agents_ListAgents_FullMethodName = "/muster.v1.Agents/ListAgents"
-	Agents_GetAgent_FullMethodName   = "/muster.v1.Agents/GetAgent"
+	Agents_ListAgents_FullMethodName     = "/muster.v1.Agents/ListAgents"
+	Agents_GetAgent_FullMethodName       = "/muster.v1.Agents/GetAgent"
+	Agents_SetMaintenance_FullMethodName = "/muster.v1.Agents/SetMaintenance"
 )
 
 // AgentsClient is the client API for Agents service.
@@ -29,6 +30,8 @@ const (
 type AgentsClient interface {
 	ListAgents(ctx context.Context, in *ListAgentsRequest, opts ...grpc.CallOption) (*ListAgentsResponse, error)
 	GetAgent(ctx context.Context, in *GetAgentRequest, opts ...grpc.CallOption) (*Agent, error)
+	// SetMaintenance holds or frees an agent's queue.
+	SetMaintenance(ctx context.Context, in *SetMaintenanceRequest, opts ...grpc.CallOption) (*Agent, error)
 }
 
 type agentsClient struct {
@@ -59,12 +62,24 @@ func (c *agentsClient) GetAgent(ctx context.Context, in *GetAgentRequest, opts .
 	return out, nil
 }
 
+func (c *agentsClient) SetMaintenance(ctx context.Context, in *SetMaintenanceRequest, opts ...grpc.CallOption) (*Agent, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Agent)
+	err := c.cc.Invoke(ctx, Agents_SetMaintenance_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AgentsServer is the server API for Agents service.
 // All implementations must embed UnimplementedAgentsServer
 // for forward compatibility.
 type AgentsServer interface {
 	ListAgents(context.Context, *ListAgentsRequest) (*ListAgentsResponse, error)
 	GetAgent(context.Context, *GetAgentRequest) (*Agent, error)
+	// SetMaintenance holds or frees an agent's queue.
+	SetMaintenance(context.Context, *SetMaintenanceRequest) (*Agent, error)
 	mustEmbedUnimplementedAgentsServer()
 }
 
@@ -80,6 +95,9 @@ func (UnimplementedAgentsServer) ListAgents(context.Context, *ListAgentsRequest)
 }
 func (UnimplementedAgentsServer) GetAgent(context.Context, *GetAgentRequest) (*Agent, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetAgent not implemented")
+}
+func (UnimplementedAgentsServer) SetMaintenance(context.Context, *SetMaintenanceRequest) (*Agent, error) {
+	return nil, status.Error(codes.Unimplemented, "method SetMaintenance not implemented")
 }
 func (UnimplementedAgentsServer) mustEmbedUnimplementedAgentsServer() {}
 func (UnimplementedAgentsServer) testEmbeddedByValue()                {}
@@ -138,6 +156,24 @@ func _Agents_GetAgent_Handler(srv interface{}, ctx context.Context, dec func(int
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Agents_SetMaintenance_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SetMaintenanceRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentsServer).SetMaintenance(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Agents_SetMaintenance_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentsServer).SetMaintenance(ctx, req.(*SetMaintenanceRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Agents_ServiceDesc is the grpc.ServiceDesc for Agents service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -152,6 +188,10 @@ var Agents_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GetAgent",
 			Handler:    _Agents_GetAgent_Handler,
+		},
+		{
+			MethodName: "SetMaintenance",
+			Handler:    _Agents_SetMaintenance_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

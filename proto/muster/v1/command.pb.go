@@ -72,6 +72,55 @@ func (Stream) EnumDescriptor() ([]byte, []int) {
 	return file_muster_v1_command_proto_rawDescGZIP(), []int{0}
 }
 
+type Order int32
+
+const (
+	Order_ORDER_UNSPECIFIED Order = 0
+	Order_ASC               Order = 1
+	Order_DESC              Order = 2
+)
+
+// Enum value maps for Order.
+var (
+	Order_name = map[int32]string{
+		0: "ORDER_UNSPECIFIED",
+		1: "ASC",
+		2: "DESC",
+	}
+	Order_value = map[string]int32{
+		"ORDER_UNSPECIFIED": 0,
+		"ASC":               1,
+		"DESC":              2,
+	}
+)
+
+func (x Order) Enum() *Order {
+	p := new(Order)
+	*p = x
+	return p
+}
+
+func (x Order) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Order) Descriptor() protoreflect.EnumDescriptor {
+	return file_muster_v1_command_proto_enumTypes[1].Descriptor()
+}
+
+func (Order) Type() protoreflect.EnumType {
+	return &file_muster_v1_command_proto_enumTypes[1]
+}
+
+func (x Order) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Order.Descriptor instead.
+func (Order) EnumDescriptor() ([]byte, []int) {
+	return file_muster_v1_command_proto_rawDescGZIP(), []int{1}
+}
+
 type Command_State int32
 
 const (
@@ -114,11 +163,11 @@ func (x Command_State) String() string {
 }
 
 func (Command_State) Descriptor() protoreflect.EnumDescriptor {
-	return file_muster_v1_command_proto_enumTypes[1].Descriptor()
+	return file_muster_v1_command_proto_enumTypes[2].Descriptor()
 }
 
 func (Command_State) Type() protoreflect.EnumType {
-	return &file_muster_v1_command_proto_enumTypes[1]
+	return &file_muster_v1_command_proto_enumTypes[2]
 }
 
 func (x Command_State) Number() protoreflect.EnumNumber {
@@ -163,11 +212,11 @@ func (x Command_WhenOffline) String() string {
 }
 
 func (Command_WhenOffline) Descriptor() protoreflect.EnumDescriptor {
-	return file_muster_v1_command_proto_enumTypes[2].Descriptor()
+	return file_muster_v1_command_proto_enumTypes[3].Descriptor()
 }
 
 func (Command_WhenOffline) Type() protoreflect.EnumType {
-	return &file_muster_v1_command_proto_enumTypes[2]
+	return &file_muster_v1_command_proto_enumTypes[3]
 }
 
 func (x Command_WhenOffline) Number() protoreflect.EnumNumber {
@@ -243,11 +292,11 @@ func (x Target_State) String() string {
 }
 
 func (Target_State) Descriptor() protoreflect.EnumDescriptor {
-	return file_muster_v1_command_proto_enumTypes[3].Descriptor()
+	return file_muster_v1_command_proto_enumTypes[4].Descriptor()
 }
 
 func (Target_State) Type() protoreflect.EnumType {
-	return &file_muster_v1_command_proto_enumTypes[3]
+	return &file_muster_v1_command_proto_enumTypes[4]
 }
 
 func (x Target_State) Number() protoreflect.EnumNumber {
@@ -256,7 +305,7 @@ func (x Target_State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Target_State.Descriptor instead.
 func (Target_State) EnumDescriptor() ([]byte, []int) {
-	return file_muster_v1_command_proto_rawDescGZIP(), []int{3, 0}
+	return file_muster_v1_command_proto_rawDescGZIP(), []int{4, 0}
 }
 
 // Command is one request to run something on some agents. The same message is
@@ -279,6 +328,8 @@ type Command struct {
 	Counts        *Counts                `protobuf:"bytes,13,opt,name=counts,proto3" json:"counts,omitempty"`
 	CreateTime    *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
 	EndTime       *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=end_time,json=endTime,proto3" json:"end_time,omitempty"`
+	Rollout       *Rollout               `protobuf:"bytes,16,opt,name=rollout,proto3" json:"rollout,omitempty"`                            // absent: to all at once
+	StateReason   string                 `protobuf:"bytes,17,opt,name=state_reason,json=stateReason,proto3" json:"state_reason,omitempty"` // why it is PAUSED, HALTED or CANCELLED
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -418,18 +469,111 @@ func (x *Command) GetEndTime() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *Command) GetRollout() *Rollout {
+	if x != nil {
+		return x.Rollout
+	}
+	return nil
+}
+
+func (x *Command) GetStateReason() string {
+	if x != nil {
+		return x.StateReason
+	}
+	return ""
+}
+
+// Rollout sends a command to a few targets first and to the rest a window at a
+// time. Shares are of all targets, rounded up.
+type Rollout struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Canary        string                 `protobuf:"bytes,1,opt,name=canary,proto3" json:"canary,omitempty"`                                 // so many ONLINE targets first, alone; default none
+	Batch         string                 `protobuf:"bytes,2,opt,name=batch,proto3" json:"batch,omitempty"`                                   // sent and not final at a time; default all
+	MaxFailures   string                 `protobuf:"bytes,3,opt,name=max_failures,json=maxFailures,proto3" json:"max_failures,omitempty"`    // more of them halt the command; default 0
+	PauseBetween  *durationpb.Duration   `protobuf:"bytes,4,opt,name=pause_between,json=pauseBetween,proto3" json:"pause_between,omitempty"` // a place stays empty that long after its target has ended
+	VanishAfter   *durationpb.Duration   `protobuf:"bytes,5,opt,name=vanish_after,json=vanishAfter,proto3" json:"vanish_after,omitempty"`    // default 60 s: an agent gone that long after it was sent counts as failed
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Rollout) Reset() {
+	*x = Rollout{}
+	mi := &file_muster_v1_command_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Rollout) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Rollout) ProtoMessage() {}
+
+func (x *Rollout) ProtoReflect() protoreflect.Message {
+	mi := &file_muster_v1_command_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Rollout.ProtoReflect.Descriptor instead.
+func (*Rollout) Descriptor() ([]byte, []int) {
+	return file_muster_v1_command_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Rollout) GetCanary() string {
+	if x != nil {
+		return x.Canary
+	}
+	return ""
+}
+
+func (x *Rollout) GetBatch() string {
+	if x != nil {
+		return x.Batch
+	}
+	return ""
+}
+
+func (x *Rollout) GetMaxFailures() string {
+	if x != nil {
+		return x.MaxFailures
+	}
+	return ""
+}
+
+func (x *Rollout) GetPauseBetween() *durationpb.Duration {
+	if x != nil {
+		return x.PauseBetween
+	}
+	return nil
+}
+
+func (x *Rollout) GetVanishAfter() *durationpb.Duration {
+	if x != nil {
+		return x.VanishAfter
+	}
+	return nil
+}
+
 // TargetSelector has exactly one of its fields set.
 type TargetSelector struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Agents        []string               `protobuf:"bytes,1,rep,name=agents,proto3" json:"agents,omitempty"`
 	All           bool                   `protobuf:"varint,2,opt,name=all,proto3" json:"all,omitempty"`
+	Where         string                 `protobuf:"bytes,3,opt,name=where,proto3" json:"where,omitempty"` // CEL over id, type, status, version, os, arch, ip, hostname, tags, attributes
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *TargetSelector) Reset() {
 	*x = TargetSelector{}
-	mi := &file_muster_v1_command_proto_msgTypes[1]
+	mi := &file_muster_v1_command_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -441,7 +585,7 @@ func (x *TargetSelector) String() string {
 func (*TargetSelector) ProtoMessage() {}
 
 func (x *TargetSelector) ProtoReflect() protoreflect.Message {
-	mi := &file_muster_v1_command_proto_msgTypes[1]
+	mi := &file_muster_v1_command_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -454,7 +598,7 @@ func (x *TargetSelector) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TargetSelector.ProtoReflect.Descriptor instead.
 func (*TargetSelector) Descriptor() ([]byte, []int) {
-	return file_muster_v1_command_proto_rawDescGZIP(), []int{1}
+	return file_muster_v1_command_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *TargetSelector) GetAgents() []string {
@@ -469,6 +613,13 @@ func (x *TargetSelector) GetAll() bool {
 		return x.All
 	}
 	return false
+}
+
+func (x *TargetSelector) GetWhere() string {
+	if x != nil {
+		return x.Where
+	}
+	return ""
 }
 
 // Counts of targets by state; total is their sum.
@@ -493,7 +644,7 @@ type Counts struct {
 
 func (x *Counts) Reset() {
 	*x = Counts{}
-	mi := &file_muster_v1_command_proto_msgTypes[2]
+	mi := &file_muster_v1_command_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -505,7 +656,7 @@ func (x *Counts) String() string {
 func (*Counts) ProtoMessage() {}
 
 func (x *Counts) ProtoReflect() protoreflect.Message {
-	mi := &file_muster_v1_command_proto_msgTypes[2]
+	mi := &file_muster_v1_command_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -518,7 +669,7 @@ func (x *Counts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Counts.ProtoReflect.Descriptor instead.
 func (*Counts) Descriptor() ([]byte, []int) {
-	return file_muster_v1_command_proto_rawDescGZIP(), []int{2}
+	return file_muster_v1_command_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Counts) GetTotal() uint32 {
@@ -635,7 +786,7 @@ type Target struct {
 
 func (x *Target) Reset() {
 	*x = Target{}
-	mi := &file_muster_v1_command_proto_msgTypes[3]
+	mi := &file_muster_v1_command_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -647,7 +798,7 @@ func (x *Target) String() string {
 func (*Target) ProtoMessage() {}
 
 func (x *Target) ProtoReflect() protoreflect.Message {
-	mi := &file_muster_v1_command_proto_msgTypes[3]
+	mi := &file_muster_v1_command_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -660,7 +811,7 @@ func (x *Target) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Target.ProtoReflect.Descriptor instead.
 func (*Target) Descriptor() ([]byte, []int) {
-	return file_muster_v1_command_proto_rawDescGZIP(), []int{3}
+	return file_muster_v1_command_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Target) GetCommandId() string {
@@ -769,7 +920,7 @@ type Output struct {
 
 func (x *Output) Reset() {
 	*x = Output{}
-	mi := &file_muster_v1_command_proto_msgTypes[4]
+	mi := &file_muster_v1_command_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -781,7 +932,7 @@ func (x *Output) String() string {
 func (*Output) ProtoMessage() {}
 
 func (x *Output) ProtoReflect() protoreflect.Message {
-	mi := &file_muster_v1_command_proto_msgTypes[4]
+	mi := &file_muster_v1_command_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -794,7 +945,7 @@ func (x *Output) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Output.ProtoReflect.Descriptor instead.
 func (*Output) Descriptor() ([]byte, []int) {
-	return file_muster_v1_command_proto_rawDescGZIP(), []int{4}
+	return file_muster_v1_command_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Output) GetSize() float64 {
@@ -846,7 +997,7 @@ type OutputChunk struct {
 
 func (x *OutputChunk) Reset() {
 	*x = OutputChunk{}
-	mi := &file_muster_v1_command_proto_msgTypes[5]
+	mi := &file_muster_v1_command_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -858,7 +1009,7 @@ func (x *OutputChunk) String() string {
 func (*OutputChunk) ProtoMessage() {}
 
 func (x *OutputChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_muster_v1_command_proto_msgTypes[5]
+	mi := &file_muster_v1_command_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -871,7 +1022,7 @@ func (x *OutputChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutputChunk.ProtoReflect.Descriptor instead.
 func (*OutputChunk) Descriptor() ([]byte, []int) {
-	return file_muster_v1_command_proto_rawDescGZIP(), []int{5}
+	return file_muster_v1_command_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *OutputChunk) GetCommandId() string {
@@ -912,7 +1063,7 @@ type TargetAck struct {
 
 func (x *TargetAck) Reset() {
 	*x = TargetAck{}
-	mi := &file_muster_v1_command_proto_msgTypes[6]
+	mi := &file_muster_v1_command_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -924,7 +1075,7 @@ func (x *TargetAck) String() string {
 func (*TargetAck) ProtoMessage() {}
 
 func (x *TargetAck) ProtoReflect() protoreflect.Message {
-	mi := &file_muster_v1_command_proto_msgTypes[6]
+	mi := &file_muster_v1_command_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -937,7 +1088,7 @@ func (x *TargetAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TargetAck.ProtoReflect.Descriptor instead.
 func (*TargetAck) Descriptor() ([]byte, []int) {
-	return file_muster_v1_command_proto_rawDescGZIP(), []int{6}
+	return file_muster_v1_command_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *TargetAck) GetCommandIds() []string {
@@ -958,7 +1109,7 @@ type Busy struct {
 
 func (x *Busy) Reset() {
 	*x = Busy{}
-	mi := &file_muster_v1_command_proto_msgTypes[7]
+	mi := &file_muster_v1_command_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -970,7 +1121,7 @@ func (x *Busy) String() string {
 func (*Busy) ProtoMessage() {}
 
 func (x *Busy) ProtoReflect() protoreflect.Message {
-	mi := &file_muster_v1_command_proto_msgTypes[7]
+	mi := &file_muster_v1_command_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -983,7 +1134,7 @@ func (x *Busy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Busy.ProtoReflect.Descriptor instead.
 func (*Busy) Descriptor() ([]byte, []int) {
-	return file_muster_v1_command_proto_rawDescGZIP(), []int{7}
+	return file_muster_v1_command_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Busy) GetCommandId() string {
@@ -1000,16 +1151,62 @@ func (x *Busy) GetRetryAfter() *durationpb.Duration {
 	return nil
 }
 
-type CreateCommandRequest struct {
+// Cancel tells an agent that a command shall not start, or shall be stopped.
+type Cancel struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Command       *Command               `protobuf:"bytes,1,opt,name=command,proto3" json:"command,omitempty"`
+	CommandId     string                 `protobuf:"bytes,1,opt,name=command_id,json=commandId,proto3" json:"command_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
+func (x *Cancel) Reset() {
+	*x = Cancel{}
+	mi := &file_muster_v1_command_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Cancel) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Cancel) ProtoMessage() {}
+
+func (x *Cancel) ProtoReflect() protoreflect.Message {
+	mi := &file_muster_v1_command_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Cancel.ProtoReflect.Descriptor instead.
+func (*Cancel) Descriptor() ([]byte, []int) {
+	return file_muster_v1_command_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *Cancel) GetCommandId() string {
+	if x != nil {
+		return x.CommandId
+	}
+	return ""
+}
+
+type CreateCommandRequest struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Command        *Command               `protobuf:"bytes,1,opt,name=command,proto3" json:"command,omitempty"`
+	IdempotencyKey string                 `protobuf:"bytes,2,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"` // the same key with the same command gives the same answer
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
 func (x *CreateCommandRequest) Reset() {
 	*x = CreateCommandRequest{}
-	mi := &file_muster_v1_command_proto_msgTypes[8]
+	mi := &file_muster_v1_command_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1021,7 +1218,7 @@ func (x *CreateCommandRequest) String() string {
 func (*CreateCommandRequest) ProtoMessage() {}
 
 func (x *CreateCommandRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_muster_v1_command_proto_msgTypes[8]
+	mi := &file_muster_v1_command_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1034,7 +1231,7 @@ func (x *CreateCommandRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateCommandRequest.ProtoReflect.Descriptor instead.
 func (*CreateCommandRequest) Descriptor() ([]byte, []int) {
-	return file_muster_v1_command_proto_rawDescGZIP(), []int{8}
+	return file_muster_v1_command_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *CreateCommandRequest) GetCommand() *Command {
@@ -1042,6 +1239,202 @@ func (x *CreateCommandRequest) GetCommand() *Command {
 		return x.Command
 	}
 	return nil
+}
+
+func (x *CreateCommandRequest) GetIdempotencyKey() string {
+	if x != nil {
+		return x.IdempotencyKey
+	}
+	return ""
+}
+
+// PreviewCommandRequest asks who would get a command.
+type PreviewCommandRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Command       *Command               `protobuf:"bytes,1,opt,name=command,proto3" json:"command,omitempty"`
+	PageSize      uint32                 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	PageToken     string                 `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PreviewCommandRequest) Reset() {
+	*x = PreviewCommandRequest{}
+	mi := &file_muster_v1_command_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PreviewCommandRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PreviewCommandRequest) ProtoMessage() {}
+
+func (x *PreviewCommandRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_muster_v1_command_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PreviewCommandRequest.ProtoReflect.Descriptor instead.
+func (*PreviewCommandRequest) Descriptor() ([]byte, []int) {
+	return file_muster_v1_command_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *PreviewCommandRequest) GetCommand() *Command {
+	if x != nil {
+		return x.Command
+	}
+	return nil
+}
+
+func (x *PreviewCommandRequest) GetPageSize() uint32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *PreviewCommandRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+type PreviewCommandResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Total         uint32                 `protobuf:"varint,1,opt,name=total,proto3" json:"total,omitempty"`    // targets
+	Online        uint32                 `protobuf:"varint,2,opt,name=online,proto3" json:"online,omitempty"`  // of them
+	Fleet         uint32                 `protobuf:"varint,3,opt,name=fleet,proto3" json:"fleet,omitempty"`    // all known agents
+	Targets       []*Target              `protobuf:"bytes,4,rep,name=targets,proto3" json:"targets,omitempty"` // by agent id; reason is the agent's status
+	NextPageToken string                 `protobuf:"bytes,5,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PreviewCommandResponse) Reset() {
+	*x = PreviewCommandResponse{}
+	mi := &file_muster_v1_command_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PreviewCommandResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PreviewCommandResponse) ProtoMessage() {}
+
+func (x *PreviewCommandResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_muster_v1_command_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PreviewCommandResponse.ProtoReflect.Descriptor instead.
+func (*PreviewCommandResponse) Descriptor() ([]byte, []int) {
+	return file_muster_v1_command_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *PreviewCommandResponse) GetTotal() uint32 {
+	if x != nil {
+		return x.Total
+	}
+	return 0
+}
+
+func (x *PreviewCommandResponse) GetOnline() uint32 {
+	if x != nil {
+		return x.Online
+	}
+	return 0
+}
+
+func (x *PreviewCommandResponse) GetFleet() uint32 {
+	if x != nil {
+		return x.Fleet
+	}
+	return 0
+}
+
+func (x *PreviewCommandResponse) GetTargets() []*Target {
+	if x != nil {
+		return x.Targets
+	}
+	return nil
+}
+
+func (x *PreviewCommandResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+type ControlCommandRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"` // for a person; shown as state_reason
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ControlCommandRequest) Reset() {
+	*x = ControlCommandRequest{}
+	mi := &file_muster_v1_command_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ControlCommandRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ControlCommandRequest) ProtoMessage() {}
+
+func (x *ControlCommandRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_muster_v1_command_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ControlCommandRequest.ProtoReflect.Descriptor instead.
+func (*ControlCommandRequest) Descriptor() ([]byte, []int) {
+	return file_muster_v1_command_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *ControlCommandRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *ControlCommandRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
 }
 
 type GetCommandRequest struct {
@@ -1054,7 +1447,7 @@ type GetCommandRequest struct {
 
 func (x *GetCommandRequest) Reset() {
 	*x = GetCommandRequest{}
-	mi := &file_muster_v1_command_proto_msgTypes[9]
+	mi := &file_muster_v1_command_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1066,7 +1459,7 @@ func (x *GetCommandRequest) String() string {
 func (*GetCommandRequest) ProtoMessage() {}
 
 func (x *GetCommandRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_muster_v1_command_proto_msgTypes[9]
+	mi := &file_muster_v1_command_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1079,7 +1472,7 @@ func (x *GetCommandRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCommandRequest.ProtoReflect.Descriptor instead.
 func (*GetCommandRequest) Descriptor() ([]byte, []int) {
-	return file_muster_v1_command_proto_rawDescGZIP(), []int{9}
+	return file_muster_v1_command_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *GetCommandRequest) GetId() string {
@@ -1100,13 +1493,15 @@ type ListCommandsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	PageSize      uint32                 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	PageToken     string                 `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	Order         Order                  `protobuf:"varint,3,opt,name=order,proto3,enum=muster.v1.Order" json:"order,omitempty"` // default DESC: newest first
+	Filter        string                 `protobuf:"bytes,4,opt,name=filter,proto3" json:"filter,omitempty"`                     // CEL over id, type, name, state, labels, create_time, agents
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListCommandsRequest) Reset() {
 	*x = ListCommandsRequest{}
-	mi := &file_muster_v1_command_proto_msgTypes[10]
+	mi := &file_muster_v1_command_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1118,7 +1513,7 @@ func (x *ListCommandsRequest) String() string {
 func (*ListCommandsRequest) ProtoMessage() {}
 
 func (x *ListCommandsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_muster_v1_command_proto_msgTypes[10]
+	mi := &file_muster_v1_command_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1131,7 +1526,7 @@ func (x *ListCommandsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCommandsRequest.ProtoReflect.Descriptor instead.
 func (*ListCommandsRequest) Descriptor() ([]byte, []int) {
-	return file_muster_v1_command_proto_rawDescGZIP(), []int{10}
+	return file_muster_v1_command_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ListCommandsRequest) GetPageSize() uint32 {
@@ -1148,9 +1543,23 @@ func (x *ListCommandsRequest) GetPageToken() string {
 	return ""
 }
 
+func (x *ListCommandsRequest) GetOrder() Order {
+	if x != nil {
+		return x.Order
+	}
+	return Order_ORDER_UNSPECIFIED
+}
+
+func (x *ListCommandsRequest) GetFilter() string {
+	if x != nil {
+		return x.Filter
+	}
+	return ""
+}
+
 type ListCommandsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Commands      []*Command             `protobuf:"bytes,1,rep,name=commands,proto3" json:"commands,omitempty"` // newest first
+	Commands      []*Command             `protobuf:"bytes,1,rep,name=commands,proto3" json:"commands,omitempty"`
 	NextPageToken string                 `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1158,7 +1567,7 @@ type ListCommandsResponse struct {
 
 func (x *ListCommandsResponse) Reset() {
 	*x = ListCommandsResponse{}
-	mi := &file_muster_v1_command_proto_msgTypes[11]
+	mi := &file_muster_v1_command_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1170,7 +1579,7 @@ func (x *ListCommandsResponse) String() string {
 func (*ListCommandsResponse) ProtoMessage() {}
 
 func (x *ListCommandsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_muster_v1_command_proto_msgTypes[11]
+	mi := &file_muster_v1_command_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1183,7 +1592,7 @@ func (x *ListCommandsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCommandsResponse.ProtoReflect.Descriptor instead.
 func (*ListCommandsResponse) Descriptor() ([]byte, []int) {
-	return file_muster_v1_command_proto_rawDescGZIP(), []int{11}
+	return file_muster_v1_command_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ListCommandsResponse) GetCommands() []*Command {
@@ -1205,13 +1614,14 @@ type ListTargetsRequest struct {
 	CommandId     string                 `protobuf:"bytes,1,opt,name=command_id,json=commandId,proto3" json:"command_id,omitempty"`
 	PageSize      uint32                 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	PageToken     string                 `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	States        []Target_State         `protobuf:"varint,4,rep,packed,name=states,proto3,enum=muster.v1.Target_State" json:"states,omitempty"` // empty: all
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListTargetsRequest) Reset() {
 	*x = ListTargetsRequest{}
-	mi := &file_muster_v1_command_proto_msgTypes[12]
+	mi := &file_muster_v1_command_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1223,7 +1633,7 @@ func (x *ListTargetsRequest) String() string {
 func (*ListTargetsRequest) ProtoMessage() {}
 
 func (x *ListTargetsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_muster_v1_command_proto_msgTypes[12]
+	mi := &file_muster_v1_command_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1236,7 +1646,7 @@ func (x *ListTargetsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTargetsRequest.ProtoReflect.Descriptor instead.
 func (*ListTargetsRequest) Descriptor() ([]byte, []int) {
-	return file_muster_v1_command_proto_rawDescGZIP(), []int{12}
+	return file_muster_v1_command_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ListTargetsRequest) GetCommandId() string {
@@ -1260,6 +1670,13 @@ func (x *ListTargetsRequest) GetPageToken() string {
 	return ""
 }
 
+func (x *ListTargetsRequest) GetStates() []Target_State {
+	if x != nil {
+		return x.States
+	}
+	return nil
+}
+
 type ListTargetsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Targets       []*Target              `protobuf:"bytes,1,rep,name=targets,proto3" json:"targets,omitempty"` // by agent id
@@ -1270,7 +1687,7 @@ type ListTargetsResponse struct {
 
 func (x *ListTargetsResponse) Reset() {
 	*x = ListTargetsResponse{}
-	mi := &file_muster_v1_command_proto_msgTypes[13]
+	mi := &file_muster_v1_command_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1282,7 +1699,7 @@ func (x *ListTargetsResponse) String() string {
 func (*ListTargetsResponse) ProtoMessage() {}
 
 func (x *ListTargetsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_muster_v1_command_proto_msgTypes[13]
+	mi := &file_muster_v1_command_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1295,7 +1712,7 @@ func (x *ListTargetsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTargetsResponse.ProtoReflect.Descriptor instead.
 func (*ListTargetsResponse) Descriptor() ([]byte, []int) {
-	return file_muster_v1_command_proto_rawDescGZIP(), []int{13}
+	return file_muster_v1_command_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ListTargetsResponse) GetTargets() []*Target {
@@ -1322,7 +1739,7 @@ type GetTargetRequest struct {
 
 func (x *GetTargetRequest) Reset() {
 	*x = GetTargetRequest{}
-	mi := &file_muster_v1_command_proto_msgTypes[14]
+	mi := &file_muster_v1_command_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1334,7 +1751,7 @@ func (x *GetTargetRequest) String() string {
 func (*GetTargetRequest) ProtoMessage() {}
 
 func (x *GetTargetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_muster_v1_command_proto_msgTypes[14]
+	mi := &file_muster_v1_command_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1347,7 +1764,7 @@ func (x *GetTargetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTargetRequest.ProtoReflect.Descriptor instead.
 func (*GetTargetRequest) Descriptor() ([]byte, []int) {
-	return file_muster_v1_command_proto_rawDescGZIP(), []int{14}
+	return file_muster_v1_command_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *GetTargetRequest) GetCommandId() string {
@@ -1369,13 +1786,15 @@ type ReadOutputRequest struct {
 	CommandId     string                 `protobuf:"bytes,1,opt,name=command_id,json=commandId,proto3" json:"command_id,omitempty"`
 	AgentId       string                 `protobuf:"bytes,2,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
 	Stream        Stream                 `protobuf:"varint,3,opt,name=stream,proto3,enum=muster.v1.Stream" json:"stream,omitempty"`
+	Offset        uint32                 `protobuf:"varint,4,opt,name=offset,proto3" json:"offset,omitempty"` // of the kept bytes
+	Follow        bool                   `protobuf:"varint,5,opt,name=follow,proto3" json:"follow,omitempty"` // go on until the target is final
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ReadOutputRequest) Reset() {
 	*x = ReadOutputRequest{}
-	mi := &file_muster_v1_command_proto_msgTypes[15]
+	mi := &file_muster_v1_command_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1387,7 +1806,7 @@ func (x *ReadOutputRequest) String() string {
 func (*ReadOutputRequest) ProtoMessage() {}
 
 func (x *ReadOutputRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_muster_v1_command_proto_msgTypes[15]
+	mi := &file_muster_v1_command_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1400,7 +1819,7 @@ func (x *ReadOutputRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadOutputRequest.ProtoReflect.Descriptor instead.
 func (*ReadOutputRequest) Descriptor() ([]byte, []int) {
-	return file_muster_v1_command_proto_rawDescGZIP(), []int{15}
+	return file_muster_v1_command_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ReadOutputRequest) GetCommandId() string {
@@ -1424,11 +1843,25 @@ func (x *ReadOutputRequest) GetStream() Stream {
 	return Stream_STREAM_UNSPECIFIED
 }
 
+func (x *ReadOutputRequest) GetOffset() uint32 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+func (x *ReadOutputRequest) GetFollow() bool {
+	if x != nil {
+		return x.Follow
+	}
+	return false
+}
+
 var File_muster_v1_command_proto protoreflect.FileDescriptor
 
 const file_muster_v1_command_proto_rawDesc = "" +
 	"\n" +
-	"\x17muster/v1/command.proto\x12\tmuster.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17muster/v1/options.proto\"\x80\a\n" +
+	"\x17muster/v1/command.proto\x12\tmuster.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17muster/v1/options.proto\"\xd1\a\n" +
 	"\aCommand\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\tR\x04type\x12\x12\n" +
@@ -1450,7 +1883,9 @@ const file_muster_v1_command_proto_rawDesc = "" +
 	"\x06counts\x18\r \x01(\v2\x11.muster.v1.CountsR\x06counts\x12;\n" +
 	"\vcreate_time\x18\x0e \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"createTime\x125\n" +
-	"\bend_time\x18\x0f \x01(\v2\x1a.google.protobuf.TimestampR\aendTime\x1a9\n" +
+	"\bend_time\x18\x0f \x01(\v2\x1a.google.protobuf.TimestampR\aendTime\x12,\n" +
+	"\arollout\x18\x10 \x01(\v2\x12.muster.v1.RolloutR\arollout\x12!\n" +
+	"\fstate_reason\x18\x11 \x01(\tR\vstateReason\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"Y\n" +
@@ -1467,10 +1902,17 @@ const file_muster_v1_command_proto_rawDesc = "" +
 	"\x18WHEN_OFFLINE_UNSPECIFIED\x10\x00\x12\t\n" +
 	"\x05QUEUE\x10\x01\x12\n" +
 	"\n" +
-	"\x06CANCEL\x10\x02\":\n" +
+	"\x06CANCEL\x10\x02\"\xea\x01\n" +
+	"\aRollout\x12\x1c\n" +
+	"\x06canary\x18\x01 \x01(\tB\x04\xb8\xbb\x18\x01R\x06canary\x12\x1a\n" +
+	"\x05batch\x18\x02 \x01(\tB\x04\xb8\xbb\x18\x01R\x05batch\x12'\n" +
+	"\fmax_failures\x18\x03 \x01(\tB\x04\xb8\xbb\x18\x01R\vmaxFailures\x12>\n" +
+	"\rpause_between\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\fpauseBetween\x12<\n" +
+	"\fvanish_after\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\vvanishAfter\"P\n" +
 	"\x0eTargetSelector\x12\x16\n" +
 	"\x06agents\x18\x01 \x03(\tR\x06agents\x12\x10\n" +
-	"\x03all\x18\x02 \x01(\bR\x03all\"\xdd\x02\n" +
+	"\x03all\x18\x02 \x01(\bR\x03all\x12\x14\n" +
+	"\x05where\x18\x03 \x01(\tR\x05where\"\xdd\x02\n" +
 	"\x06Counts\x12\x14\n" +
 	"\x05total\x18\x01 \x01(\rR\x05total\x12\x16\n" +
 	"\x06queued\x18\x02 \x01(\rR\x06queued\x12\x12\n" +
@@ -1542,45 +1984,76 @@ const file_muster_v1_command_proto_rawDesc = "" +
 	"\n" +
 	"command_id\x18\x01 \x01(\tR\tcommandId\x12:\n" +
 	"\vretry_after\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\n" +
-	"retryAfter\"D\n" +
+	"retryAfter\"'\n" +
+	"\x06Cancel\x12\x1d\n" +
+	"\n" +
+	"command_id\x18\x01 \x01(\tR\tcommandId\"m\n" +
 	"\x14CreateCommandRequest\x12,\n" +
-	"\acommand\x18\x01 \x01(\v2\x12.muster.v1.CommandR\acommand\"R\n" +
+	"\acommand\x18\x01 \x01(\v2\x12.muster.v1.CommandR\acommand\x12'\n" +
+	"\x0fidempotency_key\x18\x02 \x01(\tR\x0eidempotencyKey\"\x81\x01\n" +
+	"\x15PreviewCommandRequest\x12,\n" +
+	"\acommand\x18\x01 \x01(\v2\x12.muster.v1.CommandR\acommand\x12\x1b\n" +
+	"\tpage_size\x18\x02 \x01(\rR\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x03 \x01(\tR\tpageToken\"\xb1\x01\n" +
+	"\x16PreviewCommandResponse\x12\x14\n" +
+	"\x05total\x18\x01 \x01(\rR\x05total\x12\x16\n" +
+	"\x06online\x18\x02 \x01(\rR\x06online\x12\x14\n" +
+	"\x05fleet\x18\x03 \x01(\rR\x05fleet\x12+\n" +
+	"\atargets\x18\x04 \x03(\v2\x11.muster.v1.TargetR\atargets\x12&\n" +
+	"\x0fnext_page_token\x18\x05 \x01(\tR\rnextPageToken\"?\n" +
+	"\x15ControlCommandRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"R\n" +
 	"\x11GetCommandRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12-\n" +
-	"\x04wait\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x04wait\"Q\n" +
+	"\x04wait\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x04wait\"\x91\x01\n" +
 	"\x13ListCommandsRequest\x12\x1b\n" +
 	"\tpage_size\x18\x01 \x01(\rR\bpageSize\x12\x1d\n" +
 	"\n" +
-	"page_token\x18\x02 \x01(\tR\tpageToken\"n\n" +
+	"page_token\x18\x02 \x01(\tR\tpageToken\x12&\n" +
+	"\x05order\x18\x03 \x01(\x0e2\x10.muster.v1.OrderR\x05order\x12\x16\n" +
+	"\x06filter\x18\x04 \x01(\tR\x06filter\"n\n" +
 	"\x14ListCommandsResponse\x12.\n" +
 	"\bcommands\x18\x01 \x03(\v2\x12.muster.v1.CommandR\bcommands\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"o\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xa0\x01\n" +
 	"\x12ListTargetsRequest\x12\x1d\n" +
 	"\n" +
 	"command_id\x18\x01 \x01(\tR\tcommandId\x12\x1b\n" +
 	"\tpage_size\x18\x02 \x01(\rR\bpageSize\x12\x1d\n" +
 	"\n" +
-	"page_token\x18\x03 \x01(\tR\tpageToken\"j\n" +
+	"page_token\x18\x03 \x01(\tR\tpageToken\x12/\n" +
+	"\x06states\x18\x04 \x03(\x0e2\x17.muster.v1.Target.StateR\x06states\"j\n" +
 	"\x13ListTargetsResponse\x12+\n" +
 	"\atargets\x18\x01 \x03(\v2\x11.muster.v1.TargetR\atargets\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"L\n" +
 	"\x10GetTargetRequest\x12\x1d\n" +
 	"\n" +
 	"command_id\x18\x01 \x01(\tR\tcommandId\x12\x19\n" +
-	"\bagent_id\x18\x02 \x01(\tR\aagentId\"x\n" +
+	"\bagent_id\x18\x02 \x01(\tR\aagentId\"\xa8\x01\n" +
 	"\x11ReadOutputRequest\x12\x1d\n" +
 	"\n" +
 	"command_id\x18\x01 \x01(\tR\tcommandId\x12\x19\n" +
 	"\bagent_id\x18\x02 \x01(\tR\aagentId\x12)\n" +
-	"\x06stream\x18\x03 \x01(\x0e2\x11.muster.v1.StreamR\x06stream*8\n" +
+	"\x06stream\x18\x03 \x01(\x0e2\x11.muster.v1.StreamR\x06stream\x12\x16\n" +
+	"\x06offset\x18\x04 \x01(\rR\x06offset\x12\x16\n" +
+	"\x06follow\x18\x05 \x01(\bR\x06follow*8\n" +
 	"\x06Stream\x12\x16\n" +
 	"\x12STREAM_UNSPECIFIED\x10\x00\x12\n" +
 	"\n" +
 	"\x06STDOUT\x10\x01\x12\n" +
 	"\n" +
-	"\x06STDERR\x10\x022\xb2\x03\n" +
+	"\x06STDERR\x10\x02*1\n" +
+	"\x05Order\x12\x15\n" +
+	"\x11ORDER_UNSPECIFIED\x10\x00\x12\a\n" +
+	"\x03ASC\x10\x01\x12\b\n" +
+	"\x04DESC\x10\x022\xdd\x05\n" +
 	"\bCommands\x12D\n" +
-	"\rCreateCommand\x12\x1f.muster.v1.CreateCommandRequest\x1a\x12.muster.v1.Command\x12>\n" +
+	"\rCreateCommand\x12\x1f.muster.v1.CreateCommandRequest\x1a\x12.muster.v1.Command\x12U\n" +
+	"\x0ePreviewCommand\x12 .muster.v1.PreviewCommandRequest\x1a!.muster.v1.PreviewCommandResponse\x12E\n" +
+	"\rCancelCommand\x12 .muster.v1.ControlCommandRequest\x1a\x12.muster.v1.Command\x12D\n" +
+	"\fPauseCommand\x12 .muster.v1.ControlCommandRequest\x1a\x12.muster.v1.Command\x12E\n" +
+	"\rResumeCommand\x12 .muster.v1.ControlCommandRequest\x1a\x12.muster.v1.Command\x12>\n" +
 	"\n" +
 	"GetCommand\x12\x1c.muster.v1.GetCommandRequest\x1a\x12.muster.v1.Command\x12O\n" +
 	"\fListCommands\x12\x1e.muster.v1.ListCommandsRequest\x1a\x1f.muster.v1.ListCommandsResponse\x12L\n" +
@@ -1601,74 +2074,95 @@ func file_muster_v1_command_proto_rawDescGZIP() []byte {
 	return file_muster_v1_command_proto_rawDescData
 }
 
-var file_muster_v1_command_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_muster_v1_command_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_muster_v1_command_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
+var file_muster_v1_command_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
 var file_muster_v1_command_proto_goTypes = []any{
-	(Stream)(0),                   // 0: muster.v1.Stream
-	(Command_State)(0),            // 1: muster.v1.Command.State
-	(Command_WhenOffline)(0),      // 2: muster.v1.Command.WhenOffline
-	(Target_State)(0),             // 3: muster.v1.Target.State
-	(*Command)(nil),               // 4: muster.v1.Command
-	(*TargetSelector)(nil),        // 5: muster.v1.TargetSelector
-	(*Counts)(nil),                // 6: muster.v1.Counts
-	(*Target)(nil),                // 7: muster.v1.Target
-	(*Output)(nil),                // 8: muster.v1.Output
-	(*OutputChunk)(nil),           // 9: muster.v1.OutputChunk
-	(*TargetAck)(nil),             // 10: muster.v1.TargetAck
-	(*Busy)(nil),                  // 11: muster.v1.Busy
-	(*CreateCommandRequest)(nil),  // 12: muster.v1.CreateCommandRequest
-	(*GetCommandRequest)(nil),     // 13: muster.v1.GetCommandRequest
-	(*ListCommandsRequest)(nil),   // 14: muster.v1.ListCommandsRequest
-	(*ListCommandsResponse)(nil),  // 15: muster.v1.ListCommandsResponse
-	(*ListTargetsRequest)(nil),    // 16: muster.v1.ListTargetsRequest
-	(*ListTargetsResponse)(nil),   // 17: muster.v1.ListTargetsResponse
-	(*GetTargetRequest)(nil),      // 18: muster.v1.GetTargetRequest
-	(*ReadOutputRequest)(nil),     // 19: muster.v1.ReadOutputRequest
-	nil,                           // 20: muster.v1.Command.LabelsEntry
-	(*durationpb.Duration)(nil),   // 21: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 22: google.protobuf.Timestamp
+	(Stream)(0),                    // 0: muster.v1.Stream
+	(Order)(0),                     // 1: muster.v1.Order
+	(Command_State)(0),             // 2: muster.v1.Command.State
+	(Command_WhenOffline)(0),       // 3: muster.v1.Command.WhenOffline
+	(Target_State)(0),              // 4: muster.v1.Target.State
+	(*Command)(nil),                // 5: muster.v1.Command
+	(*Rollout)(nil),                // 6: muster.v1.Rollout
+	(*TargetSelector)(nil),         // 7: muster.v1.TargetSelector
+	(*Counts)(nil),                 // 8: muster.v1.Counts
+	(*Target)(nil),                 // 9: muster.v1.Target
+	(*Output)(nil),                 // 10: muster.v1.Output
+	(*OutputChunk)(nil),            // 11: muster.v1.OutputChunk
+	(*TargetAck)(nil),              // 12: muster.v1.TargetAck
+	(*Busy)(nil),                   // 13: muster.v1.Busy
+	(*Cancel)(nil),                 // 14: muster.v1.Cancel
+	(*CreateCommandRequest)(nil),   // 15: muster.v1.CreateCommandRequest
+	(*PreviewCommandRequest)(nil),  // 16: muster.v1.PreviewCommandRequest
+	(*PreviewCommandResponse)(nil), // 17: muster.v1.PreviewCommandResponse
+	(*ControlCommandRequest)(nil),  // 18: muster.v1.ControlCommandRequest
+	(*GetCommandRequest)(nil),      // 19: muster.v1.GetCommandRequest
+	(*ListCommandsRequest)(nil),    // 20: muster.v1.ListCommandsRequest
+	(*ListCommandsResponse)(nil),   // 21: muster.v1.ListCommandsResponse
+	(*ListTargetsRequest)(nil),     // 22: muster.v1.ListTargetsRequest
+	(*ListTargetsResponse)(nil),    // 23: muster.v1.ListTargetsResponse
+	(*GetTargetRequest)(nil),       // 24: muster.v1.GetTargetRequest
+	(*ReadOutputRequest)(nil),      // 25: muster.v1.ReadOutputRequest
+	nil,                            // 26: muster.v1.Command.LabelsEntry
+	(*durationpb.Duration)(nil),    // 27: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),  // 28: google.protobuf.Timestamp
 }
 var file_muster_v1_command_proto_depIdxs = []int32{
-	5,  // 0: muster.v1.Command.target:type_name -> muster.v1.TargetSelector
-	21, // 1: muster.v1.Command.timeout:type_name -> google.protobuf.Duration
-	21, // 2: muster.v1.Command.expires_in:type_name -> google.protobuf.Duration
-	22, // 3: muster.v1.Command.expire_time:type_name -> google.protobuf.Timestamp
-	20, // 4: muster.v1.Command.labels:type_name -> muster.v1.Command.LabelsEntry
-	2,  // 5: muster.v1.Command.when_offline:type_name -> muster.v1.Command.WhenOffline
-	1,  // 6: muster.v1.Command.state:type_name -> muster.v1.Command.State
-	6,  // 7: muster.v1.Command.counts:type_name -> muster.v1.Counts
-	22, // 8: muster.v1.Command.create_time:type_name -> google.protobuf.Timestamp
-	22, // 9: muster.v1.Command.end_time:type_name -> google.protobuf.Timestamp
-	3,  // 10: muster.v1.Target.state:type_name -> muster.v1.Target.State
-	22, // 11: muster.v1.Target.start_time:type_name -> google.protobuf.Timestamp
-	22, // 12: muster.v1.Target.end_time:type_name -> google.protobuf.Timestamp
-	8,  // 13: muster.v1.Target.stdout:type_name -> muster.v1.Output
-	8,  // 14: muster.v1.Target.stderr:type_name -> muster.v1.Output
-	7,  // 15: muster.v1.Target.late:type_name -> muster.v1.Target
-	0,  // 16: muster.v1.OutputChunk.stream:type_name -> muster.v1.Stream
-	21, // 17: muster.v1.Busy.retry_after:type_name -> google.protobuf.Duration
-	4,  // 18: muster.v1.CreateCommandRequest.command:type_name -> muster.v1.Command
-	21, // 19: muster.v1.GetCommandRequest.wait:type_name -> google.protobuf.Duration
-	4,  // 20: muster.v1.ListCommandsResponse.commands:type_name -> muster.v1.Command
-	7,  // 21: muster.v1.ListTargetsResponse.targets:type_name -> muster.v1.Target
-	0,  // 22: muster.v1.ReadOutputRequest.stream:type_name -> muster.v1.Stream
-	12, // 23: muster.v1.Commands.CreateCommand:input_type -> muster.v1.CreateCommandRequest
-	13, // 24: muster.v1.Commands.GetCommand:input_type -> muster.v1.GetCommandRequest
-	14, // 25: muster.v1.Commands.ListCommands:input_type -> muster.v1.ListCommandsRequest
-	16, // 26: muster.v1.Commands.ListTargets:input_type -> muster.v1.ListTargetsRequest
-	18, // 27: muster.v1.Commands.GetTarget:input_type -> muster.v1.GetTargetRequest
-	19, // 28: muster.v1.Commands.ReadOutput:input_type -> muster.v1.ReadOutputRequest
-	4,  // 29: muster.v1.Commands.CreateCommand:output_type -> muster.v1.Command
-	4,  // 30: muster.v1.Commands.GetCommand:output_type -> muster.v1.Command
-	15, // 31: muster.v1.Commands.ListCommands:output_type -> muster.v1.ListCommandsResponse
-	17, // 32: muster.v1.Commands.ListTargets:output_type -> muster.v1.ListTargetsResponse
-	7,  // 33: muster.v1.Commands.GetTarget:output_type -> muster.v1.Target
-	9,  // 34: muster.v1.Commands.ReadOutput:output_type -> muster.v1.OutputChunk
-	29, // [29:35] is the sub-list for method output_type
-	23, // [23:29] is the sub-list for method input_type
-	23, // [23:23] is the sub-list for extension type_name
-	23, // [23:23] is the sub-list for extension extendee
-	0,  // [0:23] is the sub-list for field type_name
+	7,  // 0: muster.v1.Command.target:type_name -> muster.v1.TargetSelector
+	27, // 1: muster.v1.Command.timeout:type_name -> google.protobuf.Duration
+	27, // 2: muster.v1.Command.expires_in:type_name -> google.protobuf.Duration
+	28, // 3: muster.v1.Command.expire_time:type_name -> google.protobuf.Timestamp
+	26, // 4: muster.v1.Command.labels:type_name -> muster.v1.Command.LabelsEntry
+	3,  // 5: muster.v1.Command.when_offline:type_name -> muster.v1.Command.WhenOffline
+	2,  // 6: muster.v1.Command.state:type_name -> muster.v1.Command.State
+	8,  // 7: muster.v1.Command.counts:type_name -> muster.v1.Counts
+	28, // 8: muster.v1.Command.create_time:type_name -> google.protobuf.Timestamp
+	28, // 9: muster.v1.Command.end_time:type_name -> google.protobuf.Timestamp
+	6,  // 10: muster.v1.Command.rollout:type_name -> muster.v1.Rollout
+	27, // 11: muster.v1.Rollout.pause_between:type_name -> google.protobuf.Duration
+	27, // 12: muster.v1.Rollout.vanish_after:type_name -> google.protobuf.Duration
+	4,  // 13: muster.v1.Target.state:type_name -> muster.v1.Target.State
+	28, // 14: muster.v1.Target.start_time:type_name -> google.protobuf.Timestamp
+	28, // 15: muster.v1.Target.end_time:type_name -> google.protobuf.Timestamp
+	10, // 16: muster.v1.Target.stdout:type_name -> muster.v1.Output
+	10, // 17: muster.v1.Target.stderr:type_name -> muster.v1.Output
+	9,  // 18: muster.v1.Target.late:type_name -> muster.v1.Target
+	0,  // 19: muster.v1.OutputChunk.stream:type_name -> muster.v1.Stream
+	27, // 20: muster.v1.Busy.retry_after:type_name -> google.protobuf.Duration
+	5,  // 21: muster.v1.CreateCommandRequest.command:type_name -> muster.v1.Command
+	5,  // 22: muster.v1.PreviewCommandRequest.command:type_name -> muster.v1.Command
+	9,  // 23: muster.v1.PreviewCommandResponse.targets:type_name -> muster.v1.Target
+	27, // 24: muster.v1.GetCommandRequest.wait:type_name -> google.protobuf.Duration
+	1,  // 25: muster.v1.ListCommandsRequest.order:type_name -> muster.v1.Order
+	5,  // 26: muster.v1.ListCommandsResponse.commands:type_name -> muster.v1.Command
+	4,  // 27: muster.v1.ListTargetsRequest.states:type_name -> muster.v1.Target.State
+	9,  // 28: muster.v1.ListTargetsResponse.targets:type_name -> muster.v1.Target
+	0,  // 29: muster.v1.ReadOutputRequest.stream:type_name -> muster.v1.Stream
+	15, // 30: muster.v1.Commands.CreateCommand:input_type -> muster.v1.CreateCommandRequest
+	16, // 31: muster.v1.Commands.PreviewCommand:input_type -> muster.v1.PreviewCommandRequest
+	18, // 32: muster.v1.Commands.CancelCommand:input_type -> muster.v1.ControlCommandRequest
+	18, // 33: muster.v1.Commands.PauseCommand:input_type -> muster.v1.ControlCommandRequest
+	18, // 34: muster.v1.Commands.ResumeCommand:input_type -> muster.v1.ControlCommandRequest
+	19, // 35: muster.v1.Commands.GetCommand:input_type -> muster.v1.GetCommandRequest
+	20, // 36: muster.v1.Commands.ListCommands:input_type -> muster.v1.ListCommandsRequest
+	22, // 37: muster.v1.Commands.ListTargets:input_type -> muster.v1.ListTargetsRequest
+	24, // 38: muster.v1.Commands.GetTarget:input_type -> muster.v1.GetTargetRequest
+	25, // 39: muster.v1.Commands.ReadOutput:input_type -> muster.v1.ReadOutputRequest
+	5,  // 40: muster.v1.Commands.CreateCommand:output_type -> muster.v1.Command
+	17, // 41: muster.v1.Commands.PreviewCommand:output_type -> muster.v1.PreviewCommandResponse
+	5,  // 42: muster.v1.Commands.CancelCommand:output_type -> muster.v1.Command
+	5,  // 43: muster.v1.Commands.PauseCommand:output_type -> muster.v1.Command
+	5,  // 44: muster.v1.Commands.ResumeCommand:output_type -> muster.v1.Command
+	5,  // 45: muster.v1.Commands.GetCommand:output_type -> muster.v1.Command
+	21, // 46: muster.v1.Commands.ListCommands:output_type -> muster.v1.ListCommandsResponse
+	23, // 47: muster.v1.Commands.ListTargets:output_type -> muster.v1.ListTargetsResponse
+	9,  // 48: muster.v1.Commands.GetTarget:output_type -> muster.v1.Target
+	11, // 49: muster.v1.Commands.ReadOutput:output_type -> muster.v1.OutputChunk
+	40, // [40:50] is the sub-list for method output_type
+	30, // [30:40] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_muster_v1_command_proto_init() }
@@ -1677,14 +2171,14 @@ func file_muster_v1_command_proto_init() {
 		return
 	}
 	file_muster_v1_options_proto_init()
-	file_muster_v1_command_proto_msgTypes[3].OneofWrappers = []any{}
+	file_muster_v1_command_proto_msgTypes[4].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_muster_v1_command_proto_rawDesc), len(file_muster_v1_command_proto_rawDesc)),
-			NumEnums:      4,
-			NumMessages:   17,
+			NumEnums:      5,
+			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -19,12 +19,16 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Commands_CreateCommand_FullMethodName = "/muster.v1.Commands/CreateCommand"
-	Commands_GetCommand_FullMethodName    = "/muster.v1.Commands/GetCommand"
-	Commands_ListCommands_FullMethodName  = "/muster.v1.Commands/ListCommands"
-	Commands_ListTargets_FullMethodName   = "/muster.v1.Commands/ListTargets"
-	Commands_GetTarget_FullMethodName     = "/muster.v1.Commands/GetTarget"
-	Commands_ReadOutput_FullMethodName    = "/muster.v1.Commands/ReadOutput"
+	Commands_CreateCommand_FullMethodName  = "/muster.v1.Commands/CreateCommand"
+	Commands_PreviewCommand_FullMethodName = "/muster.v1.Commands/PreviewCommand"
+	Commands_CancelCommand_FullMethodName  = "/muster.v1.Commands/CancelCommand"
+	Commands_PauseCommand_FullMethodName   = "/muster.v1.Commands/PauseCommand"
+	Commands_ResumeCommand_FullMethodName  = "/muster.v1.Commands/ResumeCommand"
+	Commands_GetCommand_FullMethodName     = "/muster.v1.Commands/GetCommand"
+	Commands_ListCommands_FullMethodName   = "/muster.v1.Commands/ListCommands"
+	Commands_ListTargets_FullMethodName    = "/muster.v1.Commands/ListTargets"
+	Commands_GetTarget_FullMethodName      = "/muster.v1.Commands/GetTarget"
+	Commands_ReadOutput_FullMethodName     = "/muster.v1.Commands/ReadOutput"
 )
 
 // CommandsClient is the client API for Commands service.
@@ -32,6 +36,14 @@ const (
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 type CommandsClient interface {
 	CreateCommand(ctx context.Context, in *CreateCommandRequest, opts ...grpc.CallOption) (*Command, error)
+	PreviewCommand(ctx context.Context, in *PreviewCommandRequest, opts ...grpc.CallOption) (*PreviewCommandResponse, error)
+	// CancelCommand stops all that did not start and asks agents to stop the
+	// rest. A command that has ended is FAILED_PRECONDITION.
+	CancelCommand(ctx context.Context, in *ControlCommandRequest, opts ...grpc.CallOption) (*Command, error)
+	// PauseCommand sends nothing more until ResumeCommand; what was sent goes on,
+	// and so does the time to expiry. ResumeCommand also lifts HALTED.
+	PauseCommand(ctx context.Context, in *ControlCommandRequest, opts ...grpc.CallOption) (*Command, error)
+	ResumeCommand(ctx context.Context, in *ControlCommandRequest, opts ...grpc.CallOption) (*Command, error)
 	GetCommand(ctx context.Context, in *GetCommandRequest, opts ...grpc.CallOption) (*Command, error)
 	ListCommands(ctx context.Context, in *ListCommandsRequest, opts ...grpc.CallOption) (*ListCommandsResponse, error)
 	ListTargets(ctx context.Context, in *ListTargetsRequest, opts ...grpc.CallOption) (*ListTargetsResponse, error)
@@ -51,6 +63,46 @@ func (c *commandsClient) CreateCommand(ctx context.Context, in *CreateCommandReq
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(Command)
 	err := c.cc.Invoke(ctx, Commands_CreateCommand_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *commandsClient) PreviewCommand(ctx context.Context, in *PreviewCommandRequest, opts ...grpc.CallOption) (*PreviewCommandResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PreviewCommandResponse)
+	err := c.cc.Invoke(ctx, Commands_PreviewCommand_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *commandsClient) CancelCommand(ctx context.Context, in *ControlCommandRequest, opts ...grpc.CallOption) (*Command, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Command)
+	err := c.cc.Invoke(ctx, Commands_CancelCommand_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *commandsClient) PauseCommand(ctx context.Context, in *ControlCommandRequest, opts ...grpc.CallOption) (*Command, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Command)
+	err := c.cc.Invoke(ctx, Commands_PauseCommand_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *commandsClient) ResumeCommand(ctx context.Context, in *ControlCommandRequest, opts ...grpc.CallOption) (*Command, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Command)
+	err := c.cc.Invoke(ctx, Commands_ResumeCommand_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -121,6 +173,14 @@ type Commands_ReadOutputClient = grpc.ServerStreamingClient[OutputChunk]
 // for forward compatibility.
 type CommandsServer interface {
 	CreateCommand(context.Context, *CreateCommandRequest) (*Command, error)
+	PreviewCommand(context.Context, *PreviewCommandRequest) (*PreviewCommandResponse, error)
+	// CancelCommand stops all that did not start and asks agents to stop the
+	// rest. A command that has ended is FAILED_PRECONDITION.
+	CancelCommand(context.Context, *ControlCommandRequest) (*Command, error)
+	// PauseCommand sends nothing more until ResumeCommand; what was sent goes on,
+	// and so does the time to expiry. ResumeCommand also lifts HALTED.
+	PauseCommand(context.Context, *ControlCommandRequest) (*Command, error)
+	ResumeCommand(context.Context, *ControlCommandRequest) (*Command, error)
 	GetCommand(context.Context, *GetCommandRequest) (*Command, error)
 	ListCommands(context.Context, *ListCommandsRequest) (*ListCommandsResponse, error)
 	ListTargets(context.Context, *ListTargetsRequest) (*ListTargetsResponse, error)
@@ -138,6 +198,18 @@ type UnimplementedCommandsServer struct{}
 
 func (UnimplementedCommandsServer) CreateCommand(context.Context, *CreateCommandRequest) (*Command, error) {
 	return nil, status.Error(codes.Unimplemented, "method CreateCommand not implemented")
+}
+func (UnimplementedCommandsServer) PreviewCommand(context.Context, *PreviewCommandRequest) (*PreviewCommandResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method PreviewCommand not implemented")
+}
+func (UnimplementedCommandsServer) CancelCommand(context.Context, *ControlCommandRequest) (*Command, error) {
+	return nil, status.Error(codes.Unimplemented, "method CancelCommand not implemented")
+}
+func (UnimplementedCommandsServer) PauseCommand(context.Context, *ControlCommandRequest) (*Command, error) {
+	return nil, status.Error(codes.Unimplemented, "method PauseCommand not implemented")
+}
+func (UnimplementedCommandsServer) ResumeCommand(context.Context, *ControlCommandRequest) (*Command, error) {
+	return nil, status.Error(codes.Unimplemented, "method ResumeCommand not implemented")
 }
 func (UnimplementedCommandsServer) GetCommand(context.Context, *GetCommandRequest) (*Command, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetCommand not implemented")
@@ -189,6 +261,78 @@ func _Commands_CreateCommand_Handler(srv interface{}, ctx context.Context, dec f
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(CommandsServer).CreateCommand(ctx, req.(*CreateCommandRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Commands_PreviewCommand_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PreviewCommandRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(CommandsServer).PreviewCommand(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Commands_PreviewCommand_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(CommandsServer).PreviewCommand(ctx, req.(*PreviewCommandRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Commands_CancelCommand_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ControlCommandRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(CommandsServer).CancelCommand(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Commands_CancelCommand_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(CommandsServer).CancelCommand(ctx, req.(*ControlCommandRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Commands_PauseCommand_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ControlCommandRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(CommandsServer).PauseCommand(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Commands_PauseCommand_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(CommandsServer).PauseCommand(ctx, req.(*ControlCommandRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Commands_ResumeCommand_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ControlCommandRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(CommandsServer).ResumeCommand(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Commands_ResumeCommand_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(CommandsServer).ResumeCommand(ctx, req.(*ControlCommandRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -286,6 +430,22 @@ var Commands_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "CreateCommand",
 			Handler:    _Commands_CreateCommand_Handler,
+		},
+		{
+			MethodName: "PreviewCommand",
+			Handler:    _Commands_PreviewCommand_Handler,
+		},
+		{
+			MethodName: "CancelCommand",
+			Handler:    _Commands_CancelCommand_Handler,
+		},
+		{
+			MethodName: "PauseCommand",
+			Handler:    _Commands_PauseCommand_Handler,
+		},
+		{
+			MethodName: "ResumeCommand",
+			Handler:    _Commands_ResumeCommand_Handler,
 		},
 		{
 			MethodName: "GetCommand",

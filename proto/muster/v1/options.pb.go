@@ -38,6 +38,14 @@ var file_muster_v1_options_proto_extTypes = []protoimpl.ExtensionInfo{
 		Tag:           "varint,50102,opt,name=internal",
 		Filename:      "muster/v1/options.proto",
 	},
+	{
+		ExtendedType:  (*descriptorpb.FieldOptions)(nil),
+		ExtensionType: (*bool)(nil),
+		Field:         50103,
+		Name:          "muster.v1.count_or_percent",
+		Tag:           "varint,50103,opt,name=count_or_percent",
+		Filename:      "muster/v1/options.proto",
+	},
 }
 
 // Extension fields to descriptorpb.FieldOptions.
@@ -51,6 +59,11 @@ var (
 	//
 	// optional bool internal = 50102;
 	E_Internal = &file_muster_v1_options_proto_extTypes[1]
+	// The field holds a count ("5") or a share ("10%"). REST also takes the count
+	// as a number, and shows it as one.
+	//
+	// optional bool count_or_percent = 50103;
+	E_CountOrPercent = &file_muster_v1_options_proto_extTypes[2]
 )
 
 var File_muster_v1_options_proto protoreflect.FileDescriptor
@@ -59,7 +72,8 @@ const file_muster_v1_options_proto_rawDesc = "" +
 	"\n" +
 	"\x17muster/v1/options.proto\x12\tmuster.v1\x1a google/protobuf/descriptor.proto:3\n" +
 	"\x04json\x12\x1d.google.protobuf.FieldOptions\x18\xb5\x87\x03 \x01(\bR\x04json:;\n" +
-	"\binternal\x12\x1d.google.protobuf.FieldOptions\x18\xb6\x87\x03 \x01(\bR\binternalB5Z3github.com/musterhq/muster/proto/muster/v1;musterv1b\x06proto3"
+	"\binternal\x12\x1d.google.protobuf.FieldOptions\x18\xb6\x87\x03 \x01(\bR\binternal:I\n" +
+	"\x10count_or_percent\x12\x1d.google.protobuf.FieldOptions\x18\xb7\x87\x03 \x01(\bR\x0ecountOrPercentB5Z3github.com/musterhq/muster/proto/muster/v1;musterv1b\x06proto3"
 
 var file_muster_v1_options_proto_goTypes = []any{
 	(*descriptorpb.FieldOptions)(nil), // 0: google.protobuf.FieldOptions
@@ -67,10 +81,11 @@ var file_muster_v1_options_proto_goTypes = []any{
 var file_muster_v1_options_proto_depIdxs = []int32{
 	0, // 0: muster.v1.json:extendee -> google.protobuf.FieldOptions
 	0, // 1: muster.v1.internal:extendee -> google.protobuf.FieldOptions
-	2, // [2:2] is the sub-list for method output_type
-	2, // [2:2] is the sub-list for method input_type
-	2, // [2:2] is the sub-list for extension type_name
-	0, // [0:2] is the sub-list for extension extendee
+	0, // 2: muster.v1.count_or_percent:extendee -> google.protobuf.FieldOptions
+	3, // [3:3] is the sub-list for method output_type
+	3, // [3:3] is the sub-list for method input_type
+	3, // [3:3] is the sub-list for extension type_name
+	0, // [0:3] is the sub-list for extension extendee
 	0, // [0:0] is the sub-list for field type_name
 }
 
@@ -86,7 +101,7 @@ func file_muster_v1_options_proto_init() {
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_muster_v1_options_proto_rawDesc), len(file_muster_v1_options_proto_rawDesc)),
 			NumEnums:      0,
 			NumMessages:   0,
-			NumExtensions: 2,
+			NumExtensions: 3,
 			NumServices:   0,
 		},
 		GoTypes:           file_muster_v1_options_proto_goTypes,

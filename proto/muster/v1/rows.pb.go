@@ -174,6 +174,129 @@ func (x *CommandSummary) GetEndTime() *timestamppb.Timestamp {
 	return nil
 }
 
+// CommandControl is what an operator, or the failure budget, decided about an
+// open command.
+type CommandControl struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	State         Command_State          `protobuf:"varint,1,opt,name=state,proto3,enum=muster.v1.Command_State" json:"state,omitempty"` // OPEN, PAUSED, HALTED or CANCELLED
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	Time          *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=time,proto3" json:"time,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CommandControl) Reset() {
+	*x = CommandControl{}
+	mi := &file_muster_v1_rows_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CommandControl) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CommandControl) ProtoMessage() {}
+
+func (x *CommandControl) ProtoReflect() protoreflect.Message {
+	mi := &file_muster_v1_rows_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CommandControl.ProtoReflect.Descriptor instead.
+func (*CommandControl) Descriptor() ([]byte, []int) {
+	return file_muster_v1_rows_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *CommandControl) GetState() Command_State {
+	if x != nil {
+		return x.State
+	}
+	return Command_STATE_UNSPECIFIED
+}
+
+func (x *CommandControl) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *CommandControl) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
+// Idempotency remembers which command a key made.
+type Idempotency struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Sha256        []byte                 `protobuf:"bytes,1,opt,name=sha256,proto3" json:"sha256,omitempty"` // of the request
+	CommandId     string                 `protobuf:"bytes,2,opt,name=command_id,json=commandId,proto3" json:"command_id,omitempty"`
+	CreateTime    *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Idempotency) Reset() {
+	*x = Idempotency{}
+	mi := &file_muster_v1_rows_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Idempotency) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Idempotency) ProtoMessage() {}
+
+func (x *Idempotency) ProtoReflect() protoreflect.Message {
+	mi := &file_muster_v1_rows_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Idempotency.ProtoReflect.Descriptor instead.
+func (*Idempotency) Descriptor() ([]byte, []int) {
+	return file_muster_v1_rows_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Idempotency) GetSha256() []byte {
+	if x != nil {
+		return x.Sha256
+	}
+	return nil
+}
+
+func (x *Idempotency) GetCommandId() string {
+	if x != nil {
+		return x.CommandId
+	}
+	return ""
+}
+
+func (x *Idempotency) GetCreateTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CreateTime
+	}
+	return nil
+}
+
 // Token lets an operator in. Only the hash is kept.
 type Token struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -186,7 +309,7 @@ type Token struct {
 
 func (x *Token) Reset() {
 	*x = Token{}
-	mi := &file_muster_v1_rows_proto_msgTypes[3]
+	mi := &file_muster_v1_rows_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -198,7 +321,7 @@ func (x *Token) String() string {
 func (*Token) ProtoMessage() {}
 
 func (x *Token) ProtoReflect() protoreflect.Message {
-	mi := &file_muster_v1_rows_proto_msgTypes[3]
+	mi := &file_muster_v1_rows_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -211,7 +334,7 @@ func (x *Token) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Token.ProtoReflect.Descriptor instead.
 func (*Token) Descriptor() ([]byte, []int) {
-	return file_muster_v1_rows_proto_rawDescGZIP(), []int{3}
+	return file_muster_v1_rows_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Token) GetSha256() []byte {
@@ -248,7 +371,17 @@ const file_muster_v1_rows_proto_rawDesc = "" +
 	"\x0eCommandSummary\x12.\n" +
 	"\x05state\x18\x01 \x01(\x0e2\x18.muster.v1.Command.StateR\x05state\x12)\n" +
 	"\x06counts\x18\x02 \x01(\v2\x11.muster.v1.CountsR\x06counts\x125\n" +
-	"\bend_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\aendTime\"p\n" +
+	"\bend_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\aendTime\"\x88\x01\n" +
+	"\x0eCommandControl\x12.\n" +
+	"\x05state\x18\x01 \x01(\x0e2\x18.muster.v1.Command.StateR\x05state\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12.\n" +
+	"\x04time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\"\x81\x01\n" +
+	"\vIdempotency\x12\x16\n" +
+	"\x06sha256\x18\x01 \x01(\fR\x06sha256\x12\x1d\n" +
+	"\n" +
+	"command_id\x18\x02 \x01(\tR\tcommandId\x12;\n" +
+	"\vcreate_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"createTime\"p\n" +
 	"\x05Token\x12\x16\n" +
 	"\x06sha256\x18\x01 \x01(\fR\x06sha256\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12;\n" +
@@ -267,26 +400,31 @@ func file_muster_v1_rows_proto_rawDescGZIP() []byte {
 	return file_muster_v1_rows_proto_rawDescData
 }
 
-var file_muster_v1_rows_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_muster_v1_rows_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
 var file_muster_v1_rows_proto_goTypes = []any{
 	(*TargetList)(nil),            // 0: muster.v1.TargetList
 	(*SentMarks)(nil),             // 1: muster.v1.SentMarks
 	(*CommandSummary)(nil),        // 2: muster.v1.CommandSummary
-	(*Token)(nil),                 // 3: muster.v1.Token
-	(Command_State)(0),            // 4: muster.v1.Command.State
-	(*Counts)(nil),                // 5: muster.v1.Counts
-	(*timestamppb.Timestamp)(nil), // 6: google.protobuf.Timestamp
+	(*CommandControl)(nil),        // 3: muster.v1.CommandControl
+	(*Idempotency)(nil),           // 4: muster.v1.Idempotency
+	(*Token)(nil),                 // 5: muster.v1.Token
+	(Command_State)(0),            // 6: muster.v1.Command.State
+	(*Counts)(nil),                // 7: muster.v1.Counts
+	(*timestamppb.Timestamp)(nil), // 8: google.protobuf.Timestamp
 }
 var file_muster_v1_rows_proto_depIdxs = []int32{
-	4, // 0: muster.v1.CommandSummary.state:type_name -> muster.v1.Command.State
-	5, // 1: muster.v1.CommandSummary.counts:type_name -> muster.v1.Counts
-	6, // 2: muster.v1.CommandSummary.end_time:type_name -> google.protobuf.Timestamp
-	6, // 3: muster.v1.Token.create_time:type_name -> google.protobuf.Timestamp
-	4, // [4:4] is the sub-list for method output_type
-	4, // [4:4] is the sub-list for method input_type
-	4, // [4:4] is the sub-list for extension type_name
-	4, // [4:4] is the sub-list for extension extendee
-	0, // [0:4] is the sub-list for field type_name
+	6, // 0: muster.v1.CommandSummary.state:type_name -> muster.v1.Command.State
+	7, // 1: muster.v1.CommandSummary.counts:type_name -> muster.v1.Counts
+	8, // 2: muster.v1.CommandSummary.end_time:type_name -> google.protobuf.Timestamp
+	6, // 3: muster.v1.CommandControl.state:type_name -> muster.v1.Command.State
+	8, // 4: muster.v1.CommandControl.time:type_name -> google.protobuf.Timestamp
+	8, // 5: muster.v1.Idempotency.create_time:type_name -> google.protobuf.Timestamp
+	8, // 6: muster.v1.Token.create_time:type_name -> google.protobuf.Timestamp
+	7, // [7:7] is the sub-list for method output_type
+	7, // [7:7] is the sub-list for method input_type
+	7, // [7:7] is the sub-list for extension type_name
+	7, // [7:7] is the sub-list for extension extendee
+	0, // [0:7] is the sub-list for field type_name
 }
 
 func init() { file_muster_v1_rows_proto_init() }
@@ -301,7 +439,7 @@ func file_muster_v1_rows_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_muster_v1_rows_proto_rawDesc), len(file_muster_v1_rows_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   4,
+			NumMessages:   6,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

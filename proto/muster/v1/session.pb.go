@@ -129,6 +129,7 @@ type Register struct {
 	Commands      []*HeldCommand         `protobuf:"bytes,9,rep,name=commands,proto3" json:"commands,omitempty"`                              // those the agent still knows and that are not settled
 	SequenceNum   uint64                 `protobuf:"varint,10,opt,name=sequence_num,json=sequenceNum,proto3" json:"sequence_num,omitempty"`   // that of this message; the next Heartbeat has one more
 	CommandTypes  []string               `protobuf:"bytes,11,rep,name=command_types,json=commandTypes,proto3" json:"command_types,omitempty"` // the types it can run
+	Plugins       []*Plugin              `protobuf:"bytes,12,rep,name=plugins,proto3" json:"plugins,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -236,6 +237,13 @@ func (x *Register) GetSequenceNum() uint64 {
 func (x *Register) GetCommandTypes() []string {
 	if x != nil {
 		return x.CommandTypes
+	}
+	return nil
+}
+
+func (x *Register) GetPlugins() []*Plugin {
+	if x != nil {
+		return x.Plugins
 	}
 	return nil
 }
@@ -523,7 +531,7 @@ var File_muster_v1_session_proto protoreflect.FileDescriptor
 
 const file_muster_v1_session_proto_rawDesc = "" +
 	"\n" +
-	"\x17muster/v1/session.proto\x12\tmuster.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15muster/v1/agent.proto\x1a\x17muster/v1/command.proto\"\x93\x04\n" +
+	"\x17muster/v1/session.proto\x12\tmuster.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15muster/v1/agent.proto\x1a\x17muster/v1/command.proto\"\xc0\x04\n" +
 	"\bRegister\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x15\n" +
 	"\x06run_id\x18\x02 \x01(\tR\x05runId\x12\x1d\n" +
@@ -539,7 +547,8 @@ const file_muster_v1_session_proto_rawDesc = "" +
 	"\bcommands\x18\t \x03(\v2\x16.muster.v1.HeldCommandR\bcommands\x12!\n" +
 	"\fsequence_num\x18\n" +
 	" \x01(\x04R\vsequenceNum\x12#\n" +
-	"\rcommand_types\x18\v \x03(\tR\fcommandTypes\x1a7\n" +
+	"\rcommand_types\x18\v \x03(\tR\fcommandTypes\x12+\n" +
+	"\aplugins\x18\f \x03(\v2\x11.muster.v1.PluginR\aplugins\x1a7\n" +
 	"\tTagsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"[\n" +
@@ -599,8 +608,9 @@ var file_muster_v1_session_proto_goTypes = []any{
 	(*Attributes)(nil),            // 9: muster.v1.Attributes
 	(*timestamppb.Timestamp)(nil), // 10: google.protobuf.Timestamp
 	(*JournalPosition)(nil),       // 11: muster.v1.JournalPosition
-	(Target_State)(0),             // 12: muster.v1.Target.State
-	(*durationpb.Duration)(nil),   // 13: google.protobuf.Duration
+	(*Plugin)(nil),                // 12: muster.v1.Plugin
+	(Target_State)(0),             // 13: muster.v1.Target.State
+	(*durationpb.Duration)(nil),   // 14: google.protobuf.Duration
 }
 var file_muster_v1_session_proto_depIdxs = []int32{
 	9,  // 0: muster.v1.Register.attributes:type_name -> muster.v1.Attributes
@@ -608,15 +618,16 @@ var file_muster_v1_session_proto_depIdxs = []int32{
 	10, // 2: muster.v1.Register.startup_time:type_name -> google.protobuf.Timestamp
 	11, // 3: muster.v1.Register.journal:type_name -> muster.v1.JournalPosition
 	3,  // 4: muster.v1.Register.commands:type_name -> muster.v1.HeldCommand
-	12, // 5: muster.v1.HeldCommand.state:type_name -> muster.v1.Target.State
-	13, // 6: muster.v1.Registered.heartbeat_interval:type_name -> google.protobuf.Duration
-	13, // 7: muster.v1.Registered.reconnect_window:type_name -> google.protobuf.Duration
-	13, // 8: muster.v1.Goodbye.retry_after:type_name -> google.protobuf.Duration
-	9,  // [9:9] is the sub-list for method output_type
-	9,  // [9:9] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	12, // 5: muster.v1.Register.plugins:type_name -> muster.v1.Plugin
+	13, // 6: muster.v1.HeldCommand.state:type_name -> muster.v1.Target.State
+	14, // 7: muster.v1.Registered.heartbeat_interval:type_name -> google.protobuf.Duration
+	14, // 8: muster.v1.Registered.reconnect_window:type_name -> google.protobuf.Duration
+	14, // 9: muster.v1.Goodbye.retry_after:type_name -> google.protobuf.Duration
+	10, // [10:10] is the sub-list for method output_type
+	10, // [10:10] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_muster_v1_session_proto_init() }
