@@ -2,7 +2,6 @@ package bus
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"os"
@@ -109,5 +108,5 @@ func handshakeError(err error) error {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return refuse("handshake_closed", "the peer closed during the handshake")
 	}
-	return fmt.Errorf("handshake: %w", err)
+	return refuse("handshake_io", "handshake: %v", err)
 }

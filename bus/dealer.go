@@ -78,7 +78,6 @@ func (d *Dealer) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		d.core.metrics.refuseError(err)
 		d.core.log.warn("not connected", "endpoint", endpoint, "err", err)
 		if !promoted.IsZero() && time.Since(promoted) >= goodLife {
 			failures = 0
@@ -104,6 +103,7 @@ func (d *Dealer) connect(ctx context.Context, endpoint string) (promoted time.Ti
 		return promoted, context.Cause(ctx)
 	}
 	if err != nil {
+		d.core.metrics.refuseError(err)
 		return promoted, err
 	}
 	d.core.metrics.handshake.Observe(time.Since(start).Seconds())

@@ -3,7 +3,9 @@ package bus
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"net"
+	"os"
 	"strings"
 	"time"
 )
@@ -79,12 +81,12 @@ func (g *guard) flush() error {
 	if len(g.out) == 0 {
 		return nil
 	}
-	until := g.deadline
-	if rest := time.Now().Add(deadlineRest); rest.After(until) {
-		until = rest // as in inbox.read
+	g.SetWriteDeadline(g.deadline)
+	n, err := g.Conn.Write(g.out)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		g.SetWriteDeadline(time.Now().Add(deadlineRest)) // as in inbox.read
+		_, err = g.Conn.Write(g.out[n:])
 	}
-	g.SetWriteDeadline(until)
-	_, err := g.Conn.Write(g.out)
 	g.out = g.out[:0]
 	return err
 }

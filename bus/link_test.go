@@ -2,7 +2,6 @@ package bus_test
 
 import (
 	"context"
-	"log/slog"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -12,8 +11,6 @@ import (
 	"github.com/musterhq/muster/bus/bustest"
 	musterv1 "github.com/musterhq/muster/proto/muster/v1"
 )
-
-func testLog(t *testing.T) *slog.Logger { return slog.New(slog.NewTextHandler(t.Output(), nil)) }
 
 func TestMessagesGoBothWays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

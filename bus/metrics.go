@@ -44,14 +44,11 @@ func newGauge(reg prometheus.Registerer, name, help string) prometheus.Gauge {
 
 func (m *metrics) refuse(reason string) { m.refused.count(reason) }
 
-// refuseError counts err, if it is a peer's breach of the rules, and says so.
-func (m *metrics) refuseError(err error) (reason string, refused bool) {
-	var r *refusal
-	if !errors.As(err, &r) {
-		return "", false
+// refuseError counts err, if it is a peer's breach of the rules.
+func (m *metrics) refuseError(err error) {
+	if r := new(refusal); errors.As(err, &r) {
+		m.refuse(r.reason)
 	}
-	m.refuse(r.reason)
-	return r.reason, true
 }
 
 // register adds c to reg, which may be nil. A second Router or Dealer on the

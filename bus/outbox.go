@@ -13,10 +13,18 @@ type outbox struct {
 	queue    []Frames
 	messages int    // queued or being written
 	bytes    int    // of those
-	pong     []byte // context of a PING to be answered; nil: none
+	pong     pong
 	writing  bool   // there is a writer
 	closing  bool   // nothing more is queued
 	full     bool   // somebody got ErrQueueFull
+}
+
+// pong is the answer to a PING. There is one place for it: when the peer does
+// not read, a storm of PINGs costs no more than the latest.
+type pong struct {
+	due     bool
+	size    int
+	context [maxPingContext]byte
 }
 
 // push queues f.
@@ -40,13 +48,12 @@ func (o *outbox) push(f Frames) error {
 	return nil
 }
 
-// answerPing queues a PONG. There is one place for it: when the peer does not
-// read, a storm of PINGs costs no more than the latest.
+// answerPing queues a PONG.
 func (o *outbox) answerPing(context []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !o.closing {
-		o.pong = append(make([]byte, 0, maxPingContext), context...)
+		o.pong.due, o.pong.size = true, copy(o.pong.context[:], context)
 		o.startLocked()
 	}
 }
@@ -105,16 +112,16 @@ const (
 )
 
 // take gives the queue to the writer, and spare, an empty batch, to the queue.
-func (o *outbox) take(spare []Frames, buffered bool) ([]Frames, []byte, todo) {
+func (o *outbox) take(spare []Frames, buffered bool) ([]Frames, pong, todo) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if len(o.queue) > 0 || o.pong != nil {
-		batch, pong := o.queue, o.pong
-		o.queue, o.pong = spare, nil
-		return batch, pong, writeMessages
+	if len(o.queue) > 0 || o.pong.due {
+		batch, answer := o.queue, o.pong
+		o.queue, o.pong = spare, pong{}
+		return batch, answer, writeMessages
 	}
 	if buffered {
-		return spare, nil, flush
+		return nil, pong{}, flush
 	}
 	if o.full {
 		o.full = false
@@ -124,9 +131,9 @@ func (o *outbox) take(spare []Frames, buffered bool) ([]Frames, []byte, todo) {
 		}
 	}
 	if o.closing {
-		return nil, nil, sayEnd
+		return nil, pong{}, sayEnd
 	}
 	o.writing = false
 	o.queue = nil // an idle peer keeps none
-	return nil, nil, rest
+	return nil, pong{}, rest
 }

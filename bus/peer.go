@@ -165,6 +165,7 @@ func (p *Peer) end(cause error) {
 		return
 	}
 	p.ended, p.cause = true, cause
+	p.bus.metrics.refuseError(cause)
 	if p.giveUp != nil {
 		p.giveUp()
 	}

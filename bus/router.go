@@ -92,16 +92,13 @@ func (r *Router) serveConn(ctx context.Context, nc net.Conn, sec Security, g *gu
 		err = refuse("handshake_crowded", "all places for handshakes were taken")
 	}
 	if err != nil {
-		reason, ok := r.core.metrics.refuseError(err)
-		if !ok {
-			r.core.metrics.refuse("handshake_io")
-		}
-		r.core.log.warn("connection refused", "addr", nc.RemoteAddr(), "reason", reason, "err", err)
+		r.core.metrics.refuseError(err)
+		r.core.log.warn("connection refused", "addr", nc.RemoteAddr(), "err", err)
 		return
 	}
 	r.core.metrics.handshake.Observe((r.core.cfg.Handshake - time.Until(deadline)).Seconds())
 	err = newPeer(r.core, nc, h, true).run(ctx)
-	if reason, ok := r.core.metrics.refuseError(err); ok {
-		r.core.log.warn("link cut", "addr", nc.RemoteAddr(), "reason", reason, "err", err)
+	if errors.As(err, new(*refusal)) {
+		r.core.log.warn("link cut", "addr", nc.RemoteAddr(), "err", err)
 	}
 }

@@ -21,10 +21,8 @@ func (o *outbox) write() {
 	buf := writerBuffers.Get().(*[writerBuffer]byte)
 	defer writerBuffers.Put(buf)
 	w := writer{o: o, buf: buf[:0]}
-	var batch []Frames
 	for w.err == nil {
-		batch = w.next(batch)
-		if batch == nil {
+		if !w.next() {
 			return
 		}
 	}
@@ -38,31 +36,32 @@ type writer struct {
 	buf   []byte
 	held  int       // messages in buf
 	bytes int       // of them
+	spare []Frames  // an empty batch
 	until time.Time // the deadline set last
 	err   error
 }
 
-// next does what is to be done next. It returns the emptied batch, to be used
-// again, or nil when the writer is to end.
-func (w *writer) next(batch []Frames) []Frames {
-	batch, pong, todo := w.o.take(batch, len(w.buf) > 0)
+// next does what is to be done next, and says whether the writer goes on.
+func (w *writer) next() bool {
+	batch, pong, todo := w.o.take(w.spare, len(w.buf) > 0)
 	switch todo {
 	case writeMessages:
-		if pong != nil {
-			w.append(appendCommand(nil, "PONG", pong), 0)
+		if pong.due {
+			w.append(appendCommand(make([]byte, 0, 2+1+4+maxPingContext), "PONG", pong.context[:pong.size]), 0)
 		}
 		for _, f := range batch {
 			w.append(f.wire, 1)
 		}
 		clear(batch)
-		return batch[:0:cap(batch)]
+		w.spare = batch[:0]
+		return true
 	case flush:
 		w.flush()
-		return batch
+		return true
 	case sayEnd:
 		w.o.p.halfClose()
 	}
-	return nil
+	return false
 }
 
 // append writes b, which has so many messages, at the latest with the next flush.

@@ -104,7 +104,7 @@ func (c *conn) Read(b []byte) (int, error) {
 			return 0, nil
 		case len(h.buf) > 0:
 			n := copy(b, h.buf)
-			h.buf = h.buf[n:]
+			h.buf = append(h.buf[:0], h.buf[n:]...)
 			h.changed.Broadcast()
 			return n, nil
 		case h.finished || h.broken:
