@@ -6,5 +6,10 @@
 // iterators, no ids from the store and no revisions inside values, so that an
 // embedded bbolt file and a database server can both honour the contract.
 //
-// Package storetest is the contract as tests; every engine passes it.
+// Package storetest is the contract as tests; every engine passes it. Mem is
+// the engine for tests of other packages, boltstore the one for a coordinator,
+// and faulty makes any of them late, deaf or forgetful.
+//
+// Prepared, ReadKeys, ReadPage and Fanout are what the engines of one process
+// have in common; only engines need them.
 package store

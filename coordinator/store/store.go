@@ -1,9 +1,9 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"errors"
-	"fmt"
 )
 
 // Space is a named part of the store with a key order of its own. Spaces are
@@ -120,21 +120,28 @@ var (
 type Store interface {
 	// Get returns one KV per key, in order; an absent key has Rev 0.
 	Get(ctx context.Context, s Space, keys ...[]byte) ([]KV, error)
-	// Scan returns rows in bytewise key order, or the reverse.
+	// Scan returns rows in bytewise key order, or the reverse. A page ends at
+	// the range's limit, or once its rows have passed MaxPage bytes: ask More.
 	Scan(ctx context.Context, s Space, r Range) (Page, error)
 	// Commit applies the batch, all or nothing; it is durable when Commit
-	// returns. One failed condition fails it with ErrConflict. ErrUnknown means
-	// that it may have been applied.
+	// returns, and the caller may then reuse its slices. One failed condition
+	// fails it with ErrConflict. ErrUnknown means that it may have been applied;
+	// a ctx that ends gives ctx's error alone when nothing was.
 	Commit(ctx context.Context, b Batch) (Result, error)
 	// Watch sends the changes under prefix committed after the given revision,
-	// a commit's together and in commit order. The channel is closed when ctx
-	// ends, when the store closes, or when the reader is too slow: then scan
-	// again and watch from the page's Rev. It fails with ErrCompacted when the
-	// changes after that revision are no longer held.
+	// a commit's together, in key order, and in commit order. Readers share the
+	// slices and must not write to them. The channel is closed when ctx ends,
+	// when the store closes, or when the reader is too slow: then scan again and
+	// watch from the page's Rev. It fails with ErrCompacted when the changes
+	// after that revision are no longer held, or when the store has not come to
+	// it (a file put back from a copy).
 	Watch(ctx context.Context, s Space, prefix []byte, after Rev) (<-chan []Event, error)
 	// DropBefore removes every key smaller than key. It may do so a part at a
 	// time and need not be atomic; watchers are not told.
 	DropBefore(ctx context.Context, s Space, key []byte) error
+	// Close waits for the commits under way, ends the watches and lets go of
+	// the engine. Every later call fails with ErrUnavailable; a second Close
+	// does nothing.
 	Close() error
 }
 
@@ -144,47 +151,23 @@ const (
 	MaxValue = 256 << 10
 	MaxOps   = 1000
 	MaxBytes = 1 << 20
+	MaxPage  = 4 << 20 // a page of Scan ends with the row that passes it
 )
 
 // Check returns ErrInvalid, with the reason, for a batch over the limits or
 // with one key twice.
 func (b Batch) Check() error {
-	if len(b.Ops) > MaxOps {
-		return fmt.Errorf("%w: %d ops, at most %d", ErrInvalid, len(b.Ops), MaxOps)
-	}
-	type id struct {
-		space Space
-		key   string
-	}
-	seen := make(map[id]struct{}, len(b.Ops))
-	n := 0
-	for _, o := range b.Ops {
-		if len(o.Key) == 0 || len(o.Key) > MaxKey {
-			return fmt.Errorf("%w: key of %d bytes, want 1 to %d", ErrInvalid, len(o.Key), MaxKey)
-		}
-		if len(o.Value) > MaxValue {
-			return fmt.Errorf("%w: key %q: value of %d bytes, at most %d", ErrInvalid, o.Key, len(o.Value), MaxValue)
-		}
-		n += len(o.Key) + len(o.Value)
-		k := id{o.Space, string(o.Key)}
-		if _, dup := seen[k]; dup {
-			return fmt.Errorf("%w: key %q twice in a batch", ErrInvalid, o.Key)
-		}
-		seen[k] = struct{}{}
-	}
-	if n > MaxBytes {
-		return fmt.Errorf("%w: batch of %d bytes, at most %d", ErrInvalid, n, MaxBytes)
-	}
-	return nil
+	_, err := b.sorted()
+	return err
 }
 
 // End returns the first key after every key with the prefix; nil: there is none.
 func End(prefix []byte) []byte {
-	e := append([]byte(nil), prefix...)
-	for i := len(e) - 1; i >= 0; i-- {
-		if e[i] < 0xff {
+	for i := len(prefix) - 1; i >= 0; i-- {
+		if prefix[i] < 0xff {
+			e := bytes.Clone(prefix[:i+1])
 			e[i]++
-			return e[:i+1]
+			return e
 		}
 	}
 	return nil
