@@ -1,0 +1,45 @@
+package northbound
+
+import (
+	"net/http"
+
+	"github.com/labstack/echo/v4"
+	"google.golang.org/protobuf/proto"
+
+	musterv1 "github.com/musterhq/muster/proto/muster/v1"
+)
+
+func (s *Server) listAgents(c echo.Context) error {
+	q, err := readQuery(c, "page_size", "page_token")
+	if err != nil {
+		return err
+	}
+	size, err := q.pageSize()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := call(c, 0)
+	defer cancel()
+	page, err := s.agents.ListAgents(ctx, &musterv1.ListAgentsRequest{PageSize: size, PageToken: q["page_token"]}, largePage)
+	if err != nil {
+		return err
+	}
+	return answer(c, http.StatusOK, page)
+}
+
+func (s *Server) getAgent(c echo.Context) error {
+	if _, err := readQuery(c); err != nil {
+		return err
+	}
+	ctx, cancel := call(c, 0)
+	defer cancel()
+	agent, err := s.agents.GetAgent(ctx, &musterv1.GetAgentRequest{Id: c.Param("id")})
+	if err != nil {
+		return err
+	}
+	return answer(c, http.StatusOK, agent)
+}
+
+func answer(c echo.Context, status int, m proto.Message) error {
+	return c.JSONBlob(status, writeJSON(m))
+}

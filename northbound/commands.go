@@ -1,0 +1,123 @@
+package northbound
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+
+	"github.com/labstack/echo/v4"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	musterv1 "github.com/musterhq/muster/proto/muster/v1"
+)
+
+// largePage lets a page of commands with long inputs through; gRPC alone stops
+// at 4 MiB.
+var largePage = grpc.MaxCallRecvMsgSize(32 << 20)
+
+// notInCommand are the fields of a Command that a request must not bring.
+var notInCommand = map[protoreflect.FullName]bool{
+	"muster.v1.Command.id":          true,
+	"muster.v1.Command.expire_time": true,
+	"muster.v1.Command.state":       true,
+	"muster.v1.Command.counts":      true,
+	"muster.v1.Command.create_time": true,
+	"muster.v1.Command.end_time":    true,
+}
+
+func (s *Server) createCommand(c echo.Context) error {
+	if _, err := readQuery(c); err != nil {
+		return err
+	}
+	command := &musterv1.Command{}
+	if err := s.readMessage(c, command, notInCommand); err != nil {
+		return err
+	}
+	ctx, cancel := call(c, 0)
+	defer cancel()
+	created, err := s.commands.CreateCommand(ctx, &musterv1.CreateCommandRequest{Command: command})
+	if err != nil {
+		return inBody(err, "command")
+	}
+	c.Response().Header().Set("Location", "/v1/commands/"+url.PathEscape(created.GetId()))
+	return answer(c, http.StatusAccepted, created)
+}
+
+func (s *Server) listCommands(c echo.Context) error {
+	q, err := readQuery(c, "page_size", "page_token")
+	if err != nil {
+		return err
+	}
+	size, err := q.pageSize()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := call(c, 0)
+	defer cancel()
+	page, err := s.commands.ListCommands(ctx, &musterv1.ListCommandsRequest{PageSize: size, PageToken: q["page_token"]}, largePage)
+	if err != nil {
+		return err
+	}
+	return answer(c, http.StatusOK, page)
+}
+
+func (s *Server) getCommand(c echo.Context) error {
+	q, err := readQuery(c, "wait")
+	if err != nil {
+		return err
+	}
+	wait, err := q.wait()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := call(c, wait)
+	defer cancel()
+	request := &musterv1.GetCommandRequest{Id: c.Param("id")}
+	if wait > 0 {
+		request.Wait = durationpb.New(wait)
+		var done func()
+		ctx, done = s.untilStop(ctx)
+		defer done()
+	}
+	command, err := s.commands.GetCommand(ctx, request)
+	if err != nil {
+		if cause := context.Cause(ctx); cause == errStopping {
+			return cause
+		}
+		return err
+	}
+	return answer(c, http.StatusOK, command)
+}
+
+func (s *Server) listTargets(c echo.Context) error {
+	q, err := readQuery(c, "page_size", "page_token")
+	if err != nil {
+		return err
+	}
+	size, err := q.pageSize()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := call(c, 0)
+	defer cancel()
+	page, err := s.commands.ListTargets(ctx, &musterv1.ListTargetsRequest{CommandId: c.Param("id"), PageSize: size, PageToken: q["page_token"]}, largePage)
+	if err != nil {
+		return err
+	}
+	return answer(c, http.StatusOK, page)
+}
+
+func (s *Server) getTarget(c echo.Context) error {
+	if _, err := readQuery(c); err != nil {
+		return err
+	}
+	ctx, cancel := call(c, 0)
+	defer cancel()
+	target, err := s.commands.GetTarget(ctx, &musterv1.GetTargetRequest{CommandId: c.Param("id"), AgentId: c.Param("agent")})
+	if err != nil {
+		return err
+	}
+	return answer(c, http.StatusOK, target)
+}

@@ -1,0 +1,361 @@
+package northbound
+
+import (
+	"context"
+	"io"
+	"math"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"pgregory.net/rapid"
+
+	musterv1 "github.com/musterhq/muster/proto/muster/v1"
+)
+
+// working is a coordinator that answers everything.
+func working() *coordinator {
+	fake := &coordinator{}
+	fake.agents.list = func(context.Context, *musterv1.ListAgentsRequest) (*musterv1.ListAgentsResponse, error) {
+		return &musterv1.ListAgentsResponse{}, nil
+	}
+	fake.agents.get = func(_ context.Context, r *musterv1.GetAgentRequest) (*musterv1.Agent, error) {
+		return &musterv1.Agent{Id: r.GetId()}, nil
+	}
+	fake.commands.create = func(_ context.Context, r *musterv1.CreateCommandRequest) (*musterv1.Command, error) {
+		made := proto.CloneOf(r.GetCommand())
+		made.Id, made.State = "01J", musterv1.Command_OPEN
+		return made, nil
+	}
+	fake.commands.get = func(_ context.Context, r *musterv1.GetCommandRequest) (*musterv1.Command, error) {
+		return &musterv1.Command{Id: r.GetId()}, nil
+	}
+	fake.commands.list = func(context.Context, *musterv1.ListCommandsRequest) (*musterv1.ListCommandsResponse, error) {
+		return &musterv1.ListCommandsResponse{}, nil
+	}
+	fake.commands.listTargets = func(context.Context, *musterv1.ListTargetsRequest) (*musterv1.ListTargetsResponse, error) {
+		return &musterv1.ListTargetsResponse{}, nil
+	}
+	fake.commands.getTarget = func(_ context.Context, r *musterv1.GetTargetRequest) (*musterv1.Target, error) {
+		return &musterv1.Target{CommandId: r.GetCommandId(), AgentId: r.GetAgentId()}, nil
+	}
+	fake.commands.readOutput = func(*musterv1.ReadOutputRequest, grpc.ServerStreamingServer[musterv1.OutputChunk]) error { return nil }
+	fake.events.watch = func(_ *musterv1.WatchEventsRequest, s grpc.ServerStreamingServer[musterv1.Event]) error {
+		if err := s.SendHeader(nil); err != nil {
+			return err
+		}
+		<-s.Context().Done()
+		return nil
+	}
+	return fake
+}
+
+var plainRoutes = []string{
+	"/healthz", "/readyz", "/v1/agents", "/v1/agents/a", "/v1/commands", "/v1/commands/c", "/v1/commands/c/targets",
+	"/v1/commands/c/targets/a", "/v1/commands/c/targets/a/output",
+}
+
+func TestRequestsBecomeCalls(t *testing.T) {
+	fake := working()
+	var token []string
+	var called any
+	fake.agents.list = func(ctx context.Context, r *musterv1.ListAgentsRequest) (*musterv1.ListAgentsResponse, error) {
+		md, _ := metadata.FromIncomingContext(ctx)
+		token, called = md.Get("authorization"), r
+		return &musterv1.ListAgentsResponse{Agents: []*musterv1.Agent{{Id: "web-1", Status: musterv1.Agent_ONLINE}}, NextPageToken: "next"}, nil
+	}
+	fake.commands.listTargets = func(_ context.Context, r *musterv1.ListTargetsRequest) (*musterv1.ListTargetsResponse, error) {
+		called = r
+		return &musterv1.ListTargetsResponse{}, nil
+	}
+	fake.commands.create = func(_ context.Context, r *musterv1.CreateCommandRequest) (*musterv1.Command, error) {
+		called = r
+		return &musterv1.Command{Id: "01J", State: musterv1.Command_OPEN, Input: r.GetCommand().GetInput()}, nil
+	}
+	s := service(t, fake)
+
+	got := s.do(t, "GET", "/v1/agents?page_size=7&page_token=a%2Bb", "", "Authorization: bearer  s3cret~+/=")
+	if got.status != 200 || string(got.body) != `{"agents":[{"id":"web-1","status":"ONLINE"}],"next_page_token":"next"}` {
+		t.Errorf("got %d %s", got.status, got.body)
+	}
+	if want := (&musterv1.ListAgentsRequest{PageSize: 7, PageToken: "a+b"}); !proto.Equal(called.(proto.Message), want) {
+		t.Errorf("called with %v", called)
+	}
+	if !slices.Equal(token, []string{"Bearer s3cret~+/="}) {
+		t.Errorf("token %q", token)
+	}
+	s.do(t, "GET", "/v1/commands/c/targets?page_size=1000000000", "")
+	if want := (&musterv1.ListTargetsRequest{CommandId: "c", PageSize: 1000}); !proto.Equal(called.(proto.Message), want) {
+		t.Errorf("called with %v", called)
+	}
+	got = s.do(t, "POST", "/v1/commands", `{"input":9007199254740993}`)
+	if got.status != 202 || got.header.Get("Location") != "/v1/commands/01J" || string(got.body) != `{"id":"01J","input":9007199254740993,"state":"OPEN"}` {
+		t.Errorf("got %d %v %s", got.status, got.header, got.body)
+	}
+}
+
+func TestWithoutTokenThereIsNoCall(t *testing.T) {
+	fake := &coordinator{} // a call would be 500
+	s := service(t, fake)
+	for _, header := range []string{"", "Bearer", "Bearer ", "Basic YTpi", "secret", "Bearer a b", "Bearer \x80"} {
+		for _, path := range append(plainRoutes[2:], "/v1/events") {
+			got := s.do(t, "GET", path, "", "Authorization: "+header)
+			got.want(t, 401, "UNAUTHENTICATED")
+			if got.header.Get("WWW-Authenticate") == "" {
+				t.Errorf("%s: no WWW-Authenticate", path)
+			}
+		}
+		s.do(t, "POST", "/v1/commands", `{"`, "Authorization: "+header).want(t, 401, "UNAUTHENTICATED")
+	}
+	if _, ok := bearerToken([]string{"Bearer a", "Bearer b"}); ok {
+		t.Error("two headers are taken")
+	}
+}
+
+func TestC095BadPages(t *testing.T) {
+	fake := working()
+	fake.agents.list = func(context.Context, *musterv1.ListAgentsRequest) (*musterv1.ListAgentsResponse, error) {
+		return nil, refused(codes.InvalidArgument, "page_token is not one of ours", violations("page_token", "is not one of ours"))
+	}
+	s := service(t, fake)
+	for query, code := range map[string]string{
+		"page_size=0":                        "INVALID_PARAMETER",
+		"page_size=-1":                       "INVALID_PARAMETER",
+		"page_size=abc":                      "INVALID_PARAMETER",
+		"page_size=1.5":                      "INVALID_PARAMETER",
+		"page_size=9223372036854775808":      "INVALID_PARAMETER",
+		"page_size=":                         "INVALID_PARAMETER",
+		"page_size=1&page_size=1":            "INVALID_PARAMETER",
+		"page_token=a&page_token=a":          "INVALID_PARAMETER",
+		"page_token=":                        "INVALID_PARAMETER",
+		"page_token=%ff":                     "INVALID_PARAMETER",
+		"page_token=%zz":                     "MALFORMED_QUERY",
+		"page_token=a;b":                     "MALFORMED_QUERY",
+		"pagesize=5":                         "UNKNOWN_PARAMETER",
+		"filter=x":                           "UNKNOWN_PARAMETER",
+		"%ff=x":                              "UNKNOWN_PARAMETER",
+		"page_token=" + url.QueryEscape("🤷"): "INVALID_ARGUMENT",
+		"page_token=" + strings.Repeat("a", 10<<10): "INVALID_ARGUMENT",
+	} {
+		p := s.do(t, "GET", "/v1/agents?"+query, "").want(t, 400, code)
+		if code != "MALFORMED_QUERY" && len(p.Errors) != 1 {
+			t.Errorf("%s: no parameter is named: %+v", query, p)
+		}
+	}
+	if p := s.do(t, "GET", "/v1/commands?pagesize=5", "").problem(t); !strings.Contains(p.Detail, `did you mean "page_size"`) {
+		t.Errorf("got %q", p.Detail)
+	}
+	for _, path := range []string{"/v1/agents/a?x=1", "/v1/commands/c?page_size=1", "/v1/commands/c/targets/a?x", "/v1/commands/c/targets/a/output?stream=stdin", "/v1/events?kinds=agents", "/v1/events?kinds="} {
+		if got := s.do(t, "GET", path, ""); got.problem(t).Status != 400 {
+			t.Errorf("%s: %s", path, got.body)
+		}
+	}
+	s.do(t, "POST", "/v1/commands?dry_run=1", `{}`).want(t, 400, "UNKNOWN_PARAMETER")
+}
+
+func TestWaitIsHandedOn(t *testing.T) {
+	fake := working()
+	var wait, left time.Duration
+	fake.commands.get = func(ctx context.Context, r *musterv1.GetCommandRequest) (*musterv1.Command, error) {
+		deadline, _ := ctx.Deadline()
+		wait, left = r.GetWait().AsDuration(), time.Until(deadline)
+		return &musterv1.Command{Id: r.GetId()}, nil
+	}
+	s := service(t, fake)
+	for query, want := range map[string]time.Duration{"": 0, "?wait=0s": 0, "?wait=250ms": 250 * time.Millisecond, "?wait=30s": 30 * time.Second, "?wait=1d": time.Minute} {
+		if got := s.do(t, "GET", "/v1/commands/c"+query, ""); got.status != 200 || wait != want || left < want+20*time.Second {
+			t.Errorf("%s: %d, waits %v with %v left", query, got.status, wait, left)
+		}
+	}
+	for _, bad := range []string{"30", "-1s", "soon", ""} {
+		s.do(t, "GET", "/v1/commands/c?wait="+bad, "").want(t, 400, "INVALID_PARAMETER")
+	}
+}
+
+func TestOutputIsRawBytes(t *testing.T) {
+	fake := working()
+	fake.commands.getTarget = func(_ context.Context, r *musterv1.GetTargetRequest) (*musterv1.Target, error) {
+		if r.GetAgentId() != "web-1" {
+			return nil, status.Error(codes.NotFound, "no such target")
+		}
+		return &musterv1.Target{
+			Stdout: &musterv1.Output{Size: 1 << 33, Kept: 7, Sha256: "abc", Truncated: true, Head: 4},
+			Stderr: &musterv1.Output{Size: 0},
+		}, nil
+	}
+	var cut bool
+	fake.commands.readOutput = func(r *musterv1.ReadOutputRequest, s grpc.ServerStreamingServer[musterv1.OutputChunk]) error {
+		if r.GetStream() == musterv1.Stream_STDERR {
+			return nil
+		}
+		_ = s.Send(&musterv1.OutputChunk{Data: []byte("\xff\x00<b")})
+		if cut {
+			return status.Error(codes.Internal, "disk")
+		}
+		return s.Send(&musterv1.OutputChunk{Offset: 4, Data: []byte("end")})
+	}
+	n := serve(t, fake)
+	get := func(method, path string) *reply {
+		c := n.dial(t)
+		c.send(t, method+" /v1/commands/c/targets/"+path+" HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer a\r\n\r\n")
+		return c.answer(t, method)
+	}
+	for _, query := range []string{"", "?stream=stdout"} {
+		got := get("GET", "web-1/output"+query)
+		if string(got.body) != "\xff\x00<bend" || got.header.Get("Content-Type") != "application/octet-stream" ||
+			got.header.Get("Muster-Output-Size") != "8589934592" || got.header.Get("Muster-Output-Sha256") != "abc" || got.header.Get("Muster-Output-Kept") != "7" ||
+			got.header.Get("Muster-Output-Truncated") != "true" || got.header.Get("Muster-Output-Head") != "4" {
+			t.Errorf("got %q, %v", got.body, got.header)
+		}
+	}
+	if got := get("GET", "web-1/output?stream=stderr"); got.status != 200 || len(got.body) > 0 || got.header.Get("Muster-Output-Truncated") != "false" {
+		t.Errorf("got %q, %v", got.body, got.header)
+	}
+	if got := get("HEAD", "web-1/output"); got.status != 200 || got.header.Get("Muster-Output-Size") != "8589934592" {
+		t.Errorf("got %+v", got)
+	}
+	get("GET", "web-2/output").want(t, 404, "NOT_FOUND")
+
+	cut = true // after the first bytes only a broken connection tells of it
+	c := n.dial(t)
+	c.send(t, "GET /v1/commands/c/targets/web-1/output HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer a\r\n\r\n")
+	if got, err := io.ReadAll(c.in); err != nil || strings.HasSuffix(string(got), "0\r\n\r\n") {
+		t.Errorf("half an output is answered with %q, %v", got, err)
+	}
+}
+
+func TestHealth(t *testing.T) {
+	fake := working()
+	s := service(t, fake)
+	if got := s.do(t, "GET", "/readyz", "", "Authorization: "); got.status != 200 {
+		t.Errorf("ready: %d %s", got.status, got.body)
+	}
+	fake.health.SetServingStatus("", healthv1.HealthCheckResponse_NOT_SERVING)
+	got := s.do(t, "GET", "/readyz", "")
+	got.want(t, 503, "NOT_READY")
+	if got.header.Get("Retry-After") == "" {
+		t.Error("no Retry-After")
+	}
+	if got := s.do(t, "GET", "/healthz", "", "Authorization: "); got.status != 200 || string(got.body) != `{"status":"OK"}` {
+		t.Errorf("alive: %d %s", got.status, got.body)
+	}
+}
+
+func TestC102Methods(t *testing.T) {
+	n := serve(t, working())
+	ask := func(method, path string) *reply {
+		c := n.dial(t)
+		c.send(t, method+" "+path+" HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer a\r\nX-HTTP-Method-Override: DELETE\r\nX-Method-Override: DELETE\r\n\r\n")
+		return c.answer(t, method)
+	}
+	for _, path := range append(plainRoutes, "/v1/events") {
+		allow := "OPTIONS, GET, HEAD"
+		if path == "/v1/commands" {
+			allow = "OPTIONS, GET, HEAD, POST"
+		}
+		head := ask("HEAD", path)
+		if head.status != 200 || len(head.body) > 0 {
+			t.Errorf("HEAD %s: %d, %d bytes", path, head.status, len(head.body))
+		}
+		if path != "/v1/events" {
+			get := ask("GET", path)
+			if get.status != 200 || get.header.Get("Content-Type") != head.header.Get("Content-Type") {
+				t.Errorf("GET %s: %d %v, HEAD %v", path, get.status, get.header, head.header)
+			}
+		}
+		if got := ask("OPTIONS", path); got.status != 204 || got.header.Get("Allow") != allow {
+			t.Errorf("OPTIONS %s: %d, Allow %q", path, got.status, got.header.Get("Allow"))
+		}
+		methods := []string{"PUT", "PATCH", "DELETE", "TRACE", "get", "PROPFIND", "FOO"}
+		if path != "/v1/commands" {
+			methods = append(methods, "POST")
+		}
+		for _, method := range methods {
+			got := ask(method, path)
+			got.want(t, 405, "METHOD_NOT_ALLOWED")
+			if got.header.Get("Allow") != allow {
+				t.Errorf("%s %s: Allow %q, want %q", method, path, got.header.Get("Allow"), allow)
+			}
+		}
+	}
+	// An error to HEAD has its status and no body.
+	if got := ask("HEAD", "/v1/agents?x=1"); got.status != 400 || len(got.body) > 0 {
+		t.Errorf("HEAD: %d %s", got.status, got.body)
+	}
+}
+
+func TestC103SlashesAndForeignHosts(t *testing.T) {
+	n := serve(t, working())
+	var paths []string
+	for _, path := range append(plainRoutes, "/v1/events") {
+		paths = append(paths, path+"/", path+"//", strings.Replace(path, "/v1", "/v1/", 1)+"/", "/"+path)
+	}
+	paths = append(paths, "/", "//evil.example/..", "/%5cevil.example", "//evil.example%2f..", "/./v1/agents", "/v1/./agents", "/v1/agents//x",
+		"/v1/agents/a/b", "/v1/commands//targets", "/v1", "/v1/", "/V1/agents", "/v1/agents/%61/", "/v1//agents", "/v1/commands/c/targets/a/output/x")
+	for _, path := range paths {
+		for _, method := range []string{"GET", "POST", "DELETE"} {
+			c := n.dial(t)
+			c.send(t, method+" "+path+" HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer a\r\nContent-Length: 0\r\n\r\n")
+			got := c.answer(t, method)
+			got.want(t, 404, "NOT_FOUND")
+			if got.header.Get("Location") != "" {
+				t.Errorf("%s %s: Location %q", method, path, got.header.Get("Location"))
+			}
+		}
+	}
+}
+
+func TestC104EncodedIDs(t *testing.T) {
+	fake := working()
+	var asked string
+	fake.agents.get = func(_ context.Context, r *musterv1.GetAgentRequest) (*musterv1.Agent, error) {
+		asked = r.GetId()
+		return &musterv1.Agent{Id: r.GetId()}, nil
+	}
+	var target [2]string
+	fake.commands.getTarget = func(_ context.Context, r *musterv1.GetTargetRequest) (*musterv1.Target, error) {
+		target = [2]string{r.GetCommandId(), r.GetAgentId()}
+		return &musterv1.Target{}, nil
+	}
+	n := serve(t, fake)
+	ask := func(path string) *reply {
+		c := n.dial(t)
+		c.send(t, "GET "+path+" HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer a\r\n\r\n")
+		return c.answer(t, "GET")
+	}
+	for path, want := range map[string]string{
+		"web-1": "web-1", "a%2Fb": "a/b", "a%2fb": "a/b", "a%252Fb": "a%2Fb", "%2e%2e": "..", "..": "..", "%2E": ".", "%00": "\x00",
+		"a%20b": "a b", "a+b": "a+b", "a%2Bb": "a+b", "%61": "a", "%C3%A9": "é", "\xc3\xa9": "é", "%c3%a9": "é", "a%25": "a%", "a%3Fb": "a?b", "a%23": "a#",
+		"%2F%252F": "/%2F", "a:b": "a:b", "a%3Ab": "a:b", "a;b=c": "a;b=c", "%5C": "\\", "~%7E": "~~",
+	} {
+		asked = ""
+		if got := ask("/v1/agents/" + path); got.status != 200 || asked != want {
+			t.Errorf("%s: %d, asked for %q, want %q", path, got.status, asked, want)
+		}
+		if got := ask("/v1/commands/" + path + "/targets/" + path); got.status != 200 || target != [2]string{want, want} {
+			t.Errorf("%s: %d, asked for %q, want %q", path, got.status, target, want)
+		}
+	}
+	for _, path := range []string{"%FF", "\xff", "%C3", "a%2F%FF"} {
+		ask("/v1/agents/"+path).want(t, 400, "MALFORMED_PATH")
+	}
+	for _, path := range []string{"%", "%2", "%zz"} {
+		if got := ask("/v1/agents/" + path); got.status != 400 {
+			t.Errorf("%s: %d", path, got.status)
+		}
+	}
+	rapid.Check(t, func(rt *rapid.T) {
+		id := rapid.StringN(1, 40, math.MaxInt).Draw(rt, "id")
+		if got := n.do(t, "GET", "/v1/agents/"+url.PathEscape(id), ""); got.status != 200 || asked != id {
+			rt.Fatalf("%q: %d, asked for %q", id, got.status, asked)
+		}
+	})
+}
