@@ -1,0 +1,323 @@
+package e2e
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// fleet is one coordinator and its agents. The ports stay the same when the
+// coordinator starts again.
+type fleet struct {
+	t           *testing.T
+	dir         string
+	endpoint    string // of the coordinator, for agents
+	url         string // of its REST service
+	upFlags     []string
+	coordinator *process
+}
+
+func startFleet(t *testing.T, upFlags ...string) *fleet {
+	t.Helper()
+	f := &fleet{
+		t: t, dir: t.TempDir(), upFlags: upFlags,
+		endpoint: fmt.Sprintf("tcp://127.0.0.1:%d", freePort(t)),
+		url:      fmt.Sprintf("http://127.0.0.1:%d", freePort(t)),
+	}
+	f.startCoordinator()
+	return f
+}
+
+// freePort avoids the range from which the kernel takes ports for outgoing
+// connections: an agent that dials such a port while nobody listens may connect
+// to itself.
+func freePort(t *testing.T) int {
+	t.Helper()
+	for range 100 {
+		port := 10_000 + rand.IntN(22_000)
+		if ln, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
+			ln.Close()
+			return port
+		}
+	}
+	t.Fatal("no free port")
+	return 0
+}
+
+// startCoordinator returns when it serves.
+func (f *fleet) startCoordinator() {
+	f.t.Helper()
+	args := append([]string{"up", "--data", filepath.Join(f.dir, "coordinator"), "--listen-agents", f.endpoint,
+		"--listen-http", strings.TrimPrefix(f.url, "http://")}, f.upFlags...)
+	f.coordinator = startProcess(f.t, "coordinator", exec.Command(filepath.Join(bin, "muster"), args...))
+	eventually(f.t, 20*time.Second, "the coordinator is ready", func() bool {
+		resp, err := http.Get(f.url + "/readyz")
+		if err != nil {
+			return false
+		}
+		resp.Body.Close()
+		return resp.StatusCode == http.StatusOK
+	})
+}
+
+// startAgent starts one that may run exec; see waitOnline.
+func (f *fleet) startAgent(id string, flags ...string) *process {
+	f.t.Helper()
+	args := append([]string{"--coordinator", f.endpoint, "--data", filepath.Join(f.dir, id), "--id", id, "--allow", "exec"}, flags...)
+	return startProcess(f.t, id, exec.Command(filepath.Join(bin, "muster-agentd"), args...))
+}
+
+func (f *fleet) tokenFile() string { return filepath.Join(f.dir, "coordinator", "admin.token") }
+
+// muster runs the operator's command line against this fleet.
+func (f *fleet) muster(args ...string) (stdout, stderr string, code int) {
+	f.t.Helper()
+	cmd := exec.CommandContext(f.t.Context(), filepath.Join(bin, "muster"), args...)
+	cmd.Env = append(os.Environ(), "MUSTER_SERVER="+f.url, "MUSTER_TOKEN_FILE="+f.tokenFile())
+	var out, errOut strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &errOut
+	err := cmd.Run()
+	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+		f.t.Fatal(err)
+	}
+	return out.String(), errOut.String(), cmd.ProcessState.ExitCode()
+}
+
+type agent struct {
+	ID         string
+	Status     string
+	RunID      string `json:"run_id"`
+	Attributes struct{ PID int }
+}
+
+type command struct {
+	ID     string
+	State  string
+	Counts map[string]int
+}
+
+type target struct {
+	AgentID   string `json:"agent_id"`
+	State     string
+	Reason    string
+	ExitCode  *int      `json:"exit_code"`
+	StartTime time.Time `json:"start_time"`
+	EndTime   time.Time `json:"end_time"`
+}
+
+func (t target) final() bool {
+	return !slices.Contains([]string{"", "QUEUED", "SENT", "RECEIVED", "RUNNING"}, t.State)
+}
+
+// ask sends a REST request. An error means that no whole answer came.
+func (f *fleet) ask(method, path, body string) (status int, answer []byte, err error) {
+	token, err := os.ReadFile(f.tokenFile())
+	if err != nil {
+		return 0, nil, err
+	}
+	req, err := http.NewRequestWithContext(f.t.Context(), method, f.url+path, strings.NewReader(body))
+	if err != nil {
+		return 0, nil, err
+	}
+	req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer resp.Body.Close()
+	answer, err = io.ReadAll(resp.Body)
+	return resp.StatusCode, answer, err
+}
+
+// do sends a request that must succeed with the status, and decodes the answer.
+func (f *fleet) do(method, path, body string, status int, out any) {
+	f.t.Helper()
+	got, answer, err := f.ask(method, path, body)
+	if err != nil {
+		f.t.Fatalf("%s %s: %v", method, path, err)
+	}
+	if got != status {
+		f.t.Fatalf("%s %s: %d, want %d: %s", method, path, got, status, answer)
+	}
+	if out == nil {
+		return
+	}
+	if err := json.Unmarshal(answer, out); err != nil {
+		f.t.Fatalf("%s %s: %v in %s", method, path, err, answer)
+	}
+}
+
+// waitOnline returns when all these agents are ONLINE.
+func (f *fleet) waitOnline(ids ...string) {
+	f.t.Helper()
+	var status map[string]string
+	eventually(f.t, 30*time.Second, fmt.Sprintf("%q online", ids), func() bool {
+		status = f.statuses()
+		return !slices.ContainsFunc(ids, func(id string) bool { return status[id] != "ONLINE" })
+	})
+}
+
+func (f *fleet) statuses() map[string]string {
+	f.t.Helper()
+	var list struct{ Agents []agent }
+	f.do("GET", "/v1/agents?page_size=1000", "", http.StatusOK, &list)
+	status := map[string]string{}
+	for _, a := range list.Agents {
+		status[a.ID] = a.Status
+	}
+	return status
+}
+
+func (f *fleet) agent(id string) (a agent) {
+	f.t.Helper()
+	f.do("GET", "/v1/agents/"+url.PathEscape(id), "", http.StatusOK, &a)
+	return a
+}
+
+// commandBody is a request to run a shell script with arguments on agents.
+func commandBody(agents []string, script string, args ...string) string {
+	b, err := json.Marshal(map[string]any{
+		"type":   "exec",
+		"input":  map[string]any{"argv": append([]string{"sh", "-c", script, "sh"}, args...)},
+		"target": map[string]any{"agents": agents},
+	})
+	if err != nil {
+		panic(err) // it has strings only
+	}
+	return string(b)
+}
+
+// submit posts a command and returns its id.
+func (f *fleet) submit(body string) string {
+	f.t.Helper()
+	var cmd command
+	f.do("POST", "/v1/commands", body, http.StatusAccepted, &cmd)
+	return cmd.ID
+}
+
+// waitDone returns the targets of a command when all are final.
+func (f *fleet) waitDone(id string, within time.Duration) map[string]target {
+	f.t.Helper()
+	var cmd command
+	eventually(f.t, within, "command "+id+" is done", func() bool {
+		f.do("GET", "/v1/commands/"+id+"?wait=1s", "", http.StatusOK, &cmd)
+		return cmd.State == "DONE"
+	})
+	return f.targets(id)
+}
+
+func (f *fleet) targets(id string) map[string]target {
+	f.t.Helper()
+	var list struct{ Targets []target }
+	f.do("GET", "/v1/commands/"+id+"/targets?page_size=1000", "", http.StatusOK, &list)
+	byAgent := map[string]target{}
+	for _, t := range list.Targets {
+		byAgent[t.AgentID] = t
+	}
+	return byAgent
+}
+
+func (f *fleet) stdout(id, agent string) string {
+	f.t.Helper()
+	status, b, err := f.ask("GET", "/v1/commands/"+id+"/targets/"+agent+"/output?stream=stdout", "")
+	if err != nil || status != http.StatusOK {
+		f.t.Fatalf("output of %s on %s: %d %s %v", id, agent, status, b, err)
+	}
+	return string(b)
+}
+
+// event is one of the event stream.
+type event struct {
+	Kind   string
+	Target struct {
+		CommandID string `json:"command_id"`
+		AgentID   string `json:"agent_id"`
+		State     string
+	}
+}
+
+// events is an open event stream and what came of it so far.
+type events struct {
+	mu   sync.Mutex
+	seen []event
+	end  chan struct{} // closed when the server ended it
+}
+
+func (f *fleet) watch(query string) *events {
+	f.t.Helper()
+	token, err := os.ReadFile(f.tokenFile())
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	req, err := http.NewRequestWithContext(f.t.Context(), "GET", f.url+"/v1/events"+query, nil)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Cleanup(func() { resp.Body.Close() })
+	if resp.StatusCode != http.StatusOK {
+		f.t.Fatalf("GET /v1/events: %d", resp.StatusCode)
+	}
+	w := &events{end: make(chan struct{})}
+	go func() {
+		defer close(w.end)
+		lines := bufio.NewScanner(resp.Body)
+		lines.Buffer(nil, 1<<20)
+		for lines.Scan() {
+			data, ok := strings.CutPrefix(lines.Text(), "data:")
+			var e event
+			if ok && json.Unmarshal([]byte(data), &e) == nil {
+				w.mu.Lock()
+				w.seen = append(w.seen, e)
+				w.mu.Unlock()
+			}
+		}
+	}()
+	return w
+}
+
+// count counts the events so far that match.
+func (w *events) count(match func(event) bool) (n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, e := range w.seen {
+		if match(e) {
+			n++
+		}
+	}
+	return n
+}
+
+// linesOf reads a file that programs append to; a missing one is empty.
+func linesOf(t *testing.T, file string) []string {
+	t.Helper()
+	b, err := os.ReadFile(file)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	return strings.Fields(string(b))
+}
+
+// nonce is a word that nothing else has.
+func nonce() string { return fmt.Sprintf("nonce-%016x", rand.Uint64()) }

@@ -1,0 +1,122 @@
+// Package agentcmd is the agent as a command line: the flags of muster-agentd,
+// and the agent that they describe. The agents of `muster demo` are the same.
+package agentcmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/musterhq/muster/agentd"
+	"github.com/musterhq/muster/bus"
+)
+
+// Flags are those of an agent. Their variables begin with MUSTER_AGENT_, so that
+// an agent and a coordinator can share an environment.
+func Flags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringSliceFlag{Name: "coordinator", Usage: "`ENDPOINT` of a coordinator, tcp://HOST:PORT or ipc://PATH; may be repeated",
+			Value: cli.NewStringSlice("tcp://127.0.0.1:7600"), EnvVars: []string{"MUSTER_COORDINATOR"}},
+		&cli.StringFlag{Name: "data", Usage: "data folder `DIR`; made if it does not exist", Value: defaultData(), EnvVars: []string{"MUSTER_AGENT_DATA"}},
+		&cli.StringFlag{Name: "id", Usage: "agent `ID`, kept in the data folder (default: the host name)", EnvVars: []string{"MUSTER_AGENT_ID"}},
+		&cli.StringSliceFlag{Name: "tag", Usage: "tag `NAME=VALUE`; may be repeated, a comma separates several", EnvVars: []string{"MUSTER_AGENT_TAGS"}},
+		&cli.StringSliceFlag{Name: "tags-from-env", Usage: "a tag from the variable `NAME`, if it is set; may be repeated", EnvVars: []string{"MUSTER_AGENT_TAGS_FROM_ENV"}},
+		&cli.StringFlag{Name: "plugins", Usage: "folder `DIR` of plugins: each program in it is a command type", EnvVars: []string{"MUSTER_AGENT_PLUGINS"}},
+		&cli.StringSliceFlag{Name: "allow", Usage: "allow the built-in `TYPE` exec, which runs any program; without it exec is rejected", EnvVars: []string{"MUSTER_AGENT_ALLOW"}},
+		&cli.DurationFlag{Name: "stop-grace", Usage: "`TIME` that a program has between TERM and KILL", Value: 10 * time.Second, EnvVars: []string{"MUSTER_AGENT_STOP_GRACE"}},
+		&cli.StringFlag{Name: "log", Usage: "`LEVEL`: debug, info, warn or error", Value: "info", EnvVars: []string{"MUSTER_AGENT_LOG"}},
+	}
+}
+
+// Run is the agent that the flags describe, until ctx ends.
+func Run(ctx context.Context, c *cli.Context) (err error) {
+	if c.NArg() > 0 {
+		return fmt.Errorf("an agent takes no arguments, got %q", c.Args().First())
+	}
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(c.String("log"))); err != nil {
+		return fmt.Errorf("--log %q: want debug, info, warn or error", c.String("log"))
+	}
+	log := slog.New(slog.NewTextHandler(c.App.ErrWriter, &slog.HandlerOptions{Level: level}))
+	if c.Duration("stop-grace") <= 0 {
+		return fmt.Errorf("--stop-grace %v: want a time above 0", c.Duration("stop-grace"))
+	}
+	tags, err := tagsOf(c.StringSlice("tags-from-env"), c.StringSlice("tag"))
+	if err != nil {
+		return err
+	}
+	agent, err := agentd.New(agentd.Config{
+		Dir:       c.String("data"),
+		ID:        c.String("id"),
+		Version:   version(),
+		Tags:      tags,
+		PluginDir: c.String("plugins"),
+		Allow:     c.StringSlice("allow"),
+		StopGrace: c.Duration("stop-grace"),
+		Log:       log,
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, agent.Close()) }()
+	mux := bus.NewMux()
+	agent.Register(mux)
+	dealer := bus.NewDealer(bus.Config{Identity: agent.ID(), Log: log}, mux, c.StringSlice("coordinator"), bus.Null(), nil)
+	agent.Bind(dealer)
+
+	g, ctx := errgroup.WithContext(ctx)
+	linked, hangUp := context.WithCancel(context.WithoutCancel(ctx)) // so that the agent can say how its programs ended
+	g.Go(func() error {
+		defer hangUp()
+		return agent.Run(ctx)
+	})
+	g.Go(func() error { return dealer.Run(linked) })
+	return g.Wait()
+}
+
+// tagsOf takes tags from variables of the environment and from NAME=VALUE pairs;
+// these go first.
+func tagsOf(variables, pairs []string) (map[string]string, error) {
+	tags := map[string]string{}
+	for _, name := range variables {
+		if value, ok := os.LookupEnv(name); ok {
+			tags[name] = value
+		}
+	}
+	for _, pair := range pairs {
+		name, value, ok := strings.Cut(pair, "=")
+		if !ok || name == "" {
+			return nil, fmt.Errorf("--tag %q: want NAME=VALUE", pair)
+		}
+		tags[name] = value
+	}
+	return tags, nil
+}
+
+func defaultData() string {
+	if os.Geteuid() == 0 {
+		return "/var/lib/muster-agent"
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "muster-agent-data"
+	}
+	return filepath.Join(home, ".local/share/muster-agent")
+}
+
+// version is that of this program, as far as its build knows.
+func version() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return strings.Trim(info.Main.Version, "()")
+	}
+	return "devel"
+}

@@ -1,0 +1,256 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+)
+
+// client speaks to the REST service for the subcommands.
+type client struct {
+	base  string // such as http://127.0.0.1:7680, without a slash at the end
+	token string
+	http  *http.Client
+}
+
+// problem is the body of every answer that is an error (RFC 9457).
+type problem struct {
+	Status int    `json:"status"`
+	Code   string `json:"code"`
+	Title  string `json:"title"`
+	Detail string `json:"detail"`
+	Errors []struct {
+		Field   string `json:"field"`
+		Message string `json:"message"`
+	} `json:"errors"`
+}
+
+func (p *problem) Error() string {
+	text := cmp.Or(p.Detail, p.Title, http.StatusText(p.Status))
+	for _, e := range p.Errors {
+		if !strings.Contains(text, e.Message) || !strings.Contains(text, e.Field) {
+			text += fmt.Sprintf("; %s: %s", e.Field, e.Message)
+		}
+	}
+	return fmt.Sprintf("the server says: %s (%d %s)", text, p.Status, cmp.Or(p.Code, http.StatusText(p.Status)))
+}
+
+// about says that a field of the request, or one below it, broke a rule.
+func (p *problem) about(field string) bool {
+	for _, e := range p.Errors {
+		if e.Field == field || strings.HasPrefix(e.Field, field+".") {
+			return true
+		}
+	}
+	return false
+}
+
+// serverFlags are those of every subcommand that asks a server.
+func serverFlags(more ...cli.Flag) []cli.Flag {
+	return append(more,
+		&cli.StringFlag{Name: "server", Usage: "`URL` of the REST service", Value: "http://127.0.0.1:7680", EnvVars: []string{"MUSTER_SERVER"}},
+		&cli.StringFlag{Name: "token-file", Usage: "`FILE` that holds the token (or set MUSTER_TOKEN to the token itself)",
+			Value: filepath.Join(defaultData(), tokenFile), EnvVars: []string{"MUSTER_TOKEN_FILE"}},
+	)
+}
+
+func newClient(c *cli.Context) (*client, error) {
+	base, err := url.Parse(c.String("server"))
+	if err != nil || base.Host == "" || (base.Scheme != "http" && base.Scheme != "https") {
+		return nil, usagef("--server %q: want http://HOST:PORT", c.String("server"))
+	}
+	token := os.Getenv("MUSTER_TOKEN")
+	if token == "" || c.IsSet("token-file") {
+		b, err := os.ReadFile(c.String("token-file"))
+		if err != nil {
+			return nil, fmt.Errorf("no token: %w (see --token-file and MUSTER_TOKEN)", err)
+		}
+		token = string(b)
+	}
+	return newClientTo(base.String(), token), nil
+}
+
+func newClientTo(base, token string) *client {
+	return &client{base: strings.TrimRight(base, "/"), token: strings.TrimSpace(token), http: &http.Client{}}
+}
+
+// do sends a request and returns the answer if it is a success; the caller
+// closes its body.
+func (c *client) do(ctx context.Context, method, path string, query url.Values, body any) (*http.Response, error) {
+	var content io.Reader
+	if body != nil {
+		b, err := json.Marshal(body)
+		if err != nil {
+			return nil, err
+		}
+		content = bytes.NewReader(b)
+	}
+	req, err := c.request(ctx, method, path, query, content)
+	if err != nil {
+		return nil, err
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	return c.send(req)
+}
+
+// stream opens an event stream behind the event with the id after ("": from now).
+func (c *client) stream(ctx context.Context, path string, query url.Values, after string) (*http.Response, error) {
+	req, err := c.request(ctx, "GET", path, query, nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Accept", "text/event-stream")
+	if after != "" {
+		req.Header.Set("Last-Event-ID", after)
+	}
+	return c.send(req)
+}
+
+func (c *client) request(ctx context.Context, method, path string, query url.Values, content io.Reader) (*http.Request, error) {
+	if len(query) > 0 {
+		path += "?" + query.Encode()
+	}
+	req, err := http.NewRequestWithContext(ctx, method, c.base+path, content)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Authorization", "Bearer "+c.token)
+	return req, nil
+}
+
+func (c *client) send(req *http.Request) (*http.Response, error) {
+	resp, err := c.http.Do(req)
+	if err != nil {
+		if ue := (*url.Error)(nil); errors.As(err, &ue) {
+			err = ue.Err // the address is told below
+		}
+		return nil, fmt.Errorf("cannot reach %s: %w", c.base, err)
+	}
+	if resp.StatusCode >= 300 {
+		defer resp.Body.Close()
+		return nil, readProblem(resp)
+	}
+	return resp, nil
+}
+
+func readProblem(resp *http.Response) error {
+	p := &problem{}
+	b, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20)) // what came of it is shown
+	if json.Unmarshal(b, p) != nil {
+		p.Detail = strings.TrimSpace(string(b[:min(len(b), 300)]))
+	}
+	p.Status = resp.StatusCode
+	return p
+}
+
+// json sends a request and decodes the answer into out.
+func (c *client) json(ctx context.Context, method, path string, query url.Values, body, out any) error {
+	resp, err := c.do(ctx, method, path, query, body)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if err := json.NewDecoder(resp.Body).Decode(out); err != nil {
+		return fmt.Errorf("answer of %s to %s %s: %w", c.base, method, path, err)
+	}
+	return nil
+}
+
+// list walks the pages of a collection, at most limit rows (0: all).
+func (c *client) list(ctx context.Context, path, key string, limit int) ([]json.RawMessage, error) {
+	var rows []json.RawMessage
+	query := url.Values{"page_size": {strconv.Itoa(pageSize(limit))}}
+	for {
+		page := map[string]json.RawMessage{}
+		if err := c.json(ctx, "GET", path, query, nil, &page); err != nil {
+			return nil, err
+		}
+		var part []json.RawMessage
+		if b := page[key]; b != nil {
+			if err := json.Unmarshal(b, &part); err != nil {
+				return nil, fmt.Errorf("answer of %s to GET %s: field %s: %w", c.base, path, key, err)
+			}
+		}
+		rows = append(rows, part...)
+		if limit > 0 && len(rows) >= limit {
+			return rows[:limit], nil
+		}
+		var next string
+		if b := page["next_page_token"]; b != nil {
+			if err := json.Unmarshal(b, &next); err != nil {
+				return nil, fmt.Errorf("answer of %s to GET %s: field next_page_token: %w", c.base, path, err)
+			}
+		}
+		if next == "" {
+			return rows, nil
+		}
+		query.Set("page_token", next)
+	}
+}
+
+func pageSize(limit int) int {
+	if limit > 0 && limit < 1000 {
+		return limit
+	}
+	return 1000
+}
+
+// command asks for a command; with a wait the answer comes when it has ended, or
+// after the wait.
+func (c *client) command(ctx context.Context, id string, wait time.Duration) (json.RawMessage, command, error) {
+	query := url.Values{}
+	if wait > 0 {
+		query.Set("wait", wait.String())
+	}
+	var raw json.RawMessage
+	if err := c.json(ctx, "GET", "/v1/commands/"+url.PathEscape(id), query, nil, &raw); err != nil {
+		return nil, command{}, err
+	}
+	var cmd command
+	err := json.Unmarshal(raw, &cmd)
+	return raw, cmd, err
+}
+
+func (c *client) targets(ctx context.Context, id string) ([]json.RawMessage, []target, error) {
+	raw, err := c.list(ctx, "/v1/commands/"+url.PathEscape(id)+"/targets", "targets", 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	rows, err := decodeRows[target](raw)
+	return raw, rows, err
+}
+
+// output opens what a program wrote to stdout or stderr; the caller closes it.
+func (c *client) output(ctx context.Context, id, agent, stream string) (io.ReadCloser, error) {
+	path := "/v1/commands/" + url.PathEscape(id) + "/targets/" + url.PathEscape(agent) + "/output"
+	resp, err := c.do(ctx, "GET", path, url.Values{"stream": {stream}}, nil)
+	if err != nil {
+		return nil, err
+	}
+	return resp.Body, nil
+}
+
+func decodeRows[T any](raw []json.RawMessage) ([]T, error) {
+	rows := make([]T, len(raw))
+	for i, b := range raw {
+		if err := json.Unmarshal(b, &rows[i]); err != nil {
+			return nil, err
+		}
+	}
+	return rows, nil
+}

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+)
+
+func eventsCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "events",
+		Usage: "follow what changes, until Ctrl-C",
+		Flags: serverFlags(
+			&cli.StringSliceFlag{Name: "kinds", Usage: "only these `KINDS`: agent, command, target", EnvVars: []string{"MUSTER_KINDS"}},
+			outputFlag(),
+		),
+		Action: func(c *cli.Context) error {
+			asJSON, err := wantsJSON(c)
+			if err != nil {
+				return err
+			}
+			cl, err := newClient(c)
+			if err != nil {
+				return err
+			}
+			f := &follower{client: cl, kinds: c.StringSlice("kinds"), stdout: c.App.Writer, stderr: c.App.ErrWriter, json: asJSON}
+			return f.run(c.Context)
+		},
+	}
+}
+
+// follower prints events, and comes back where it was when the stream breaks.
+type follower struct {
+	client         *client
+	kinds          []string
+	stdout, stderr io.Writer
+	json           bool
+	last           string // id of the last event seen
+}
+
+func (f *follower) run(ctx context.Context) error {
+	connected := false
+	for {
+		err := f.stream(ctx, &connected)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case !connected || isAnswer(err):
+			return err
+		}
+		fmt.Fprintf(f.stderr, "muster: stream lost (%v); trying again\n", err)
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (f *follower) stream(ctx context.Context, connected *bool) error {
+	query := url.Values{}
+	if len(f.kinds) > 0 {
+		query.Set("kinds", strings.Join(f.kinds, ","))
+	}
+	resp, err := f.client.stream(ctx, "/v1/events", query, f.last)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	*connected = true
+	return readEvents(resp.Body, func(id string, data []byte) error {
+		f.last = id
+		return f.print(data)
+	})
+}
+
+func (f *follower) print(data []byte) error {
+	if f.json {
+		_, err := fmt.Fprintf(f.stdout, "%s\n", data)
+		return err
+	}
+	var e event
+	if err := json.Unmarshal(data, &e); err != nil {
+		return fmt.Errorf("event: %w", err)
+	}
+	_, err := fmt.Fprintf(f.stdout, "%s  %-8s %s\n", e.Time.Local().Format("15:04:05.000"), clean(e.Kind), clean(summary(e)))
+	return err
+}
+
+func summary(e event) string {
+	switch {
+	case e.Agent != nil:
+		return e.Agent.ID + " " + e.Agent.Status
+	case e.Command != nil:
+		return fmt.Sprintf("%s %s %s (%s)", e.Command.ID, e.Command.Type, e.Command.State, countList(e.Command.Counts))
+	case e.Target != nil:
+		s := e.Target.CommandID + " " + e.Target.AgentID + " " + e.Target.State
+		if e.Target.Reason != "" {
+			s += ": " + cut(lineOf([]byte(e.Target.Reason)), 72)
+		}
+		return s
+	case e.Kind == "resync":
+		return "events were missed; read the state again"
+	}
+	return ""
+}
+
+var errStreamEnded = errors.New("the server ended it")

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/urfave/cli/v2"
+)
+
+func TestEveryFlagHasItsVariable(t *testing.T) {
+	var walk func(path string, commands []*cli.Command)
+	walk = func(path string, commands []*cli.Command) {
+		for _, c := range commands {
+			for _, f := range c.Flags {
+				doc, ok := f.(cli.DocGenerationFlag)
+				if !ok || len(doc.GetEnvVars()) == 0 || !strings.HasPrefix(doc.GetEnvVars()[0], "MUSTER_") {
+					t.Errorf("%s %s --%s has no MUSTER_ variable", path, c.Name, f.Names()[0])
+				}
+			}
+			walk(path+" "+c.Name, c.Subcommands)
+		}
+	}
+	walk("muster", newApp(io.Discard, io.Discard).Commands)
+}
+
+func TestUsageErrorsEndWith1(t *testing.T) {
+	for _, args := range []string{
+		"nonsense", "agents nonsense", "agents list --nonsense", "agents show", "agents show a b", "run --nonsense a1",
+		"commands output C1", "commands output C1 a1 --stream both", "agents list --server nonsense", "up --log loud", "up nonsense", "--nonsense",
+	} {
+		var stdout, stderr strings.Builder
+		code := run(t.Context(), append([]string{"muster"}, strings.Fields(args)...), &stdout, &stderr)
+		if code != 1 || strings.Count(stderr.String(), "\n") != 1 || stdout.Len() > 0 {
+			t.Errorf("muster %s: exit %d\nstdout %s\nstderr %s", args, code, stdout.String(), stderr.String())
+		}
+	}
+}
+
+func TestProgressLine(t *testing.T) {
+	for want, c := range map[string]counts{
+		"[====================] 0/0":                                      {},
+		"[                    ] 0/3  queued 3":                            {Total: 3, Queued: 3},
+		"[=============       ] 2/3  running 1, succeeded 1, timed out 1": {Total: 3, Running: 1, Succeeded: 1, TimedOut: 1},
+	} {
+		if got := progressLine(c); got != want {
+			t.Errorf("got  %q\nwant %q", got, want)
+		}
+	}
+}
+
+func TestTableIsHarmlessToATerminal(t *testing.T) {
+	var out strings.Builder
+	printTable(&out, []string{"A", "B"}, [][]string{{"x\x1b[2Jy", "tab\tnew\nline"}, {"\u202egnol", "bad\xffutf"}})
+	want := "A       B\nx·[2Jy  tab new·line\n·gnol   bad·utf\n"
+	if got := out.String(); got != want {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+}

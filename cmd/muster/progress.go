@@ -1,0 +1,84 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// progress shows one line that changes: in place on a terminal, otherwise a new
+// line for each change.
+type progress struct {
+	w        io.Writer
+	terminal bool
+	last     string
+}
+
+func newProgress(w io.Writer) *progress {
+	return &progress{w: w, terminal: isTerminal(w)}
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil
+}
+
+func (p *progress) show(line string) {
+	if line == p.last {
+		return
+	}
+	p.last = line
+	if p.terminal {
+		fmt.Fprintf(p.w, "\r\x1b[K%s", line)
+	} else {
+		fmt.Fprintln(p.w, line)
+	}
+}
+
+// clear makes room for other text.
+func (p *progress) clear() {
+	if p.terminal && p.last != "" {
+		fmt.Fprint(p.w, "\r\x1b[K")
+	}
+	p.last = ""
+}
+
+// progressLine is such as "[======    ] 2/3  running 1, succeeded 2".
+func progressLine(c counts) string {
+	const width = 20
+	done := c.Total - c.open()
+	full := width
+	if c.Total > 0 {
+		full = width * done / c.Total
+	}
+	line := fmt.Sprintf("[%s%s] %d/%d", strings.Repeat("=", full), strings.Repeat(" ", width-full), done, c.Total)
+	if s := countList(c); s != "" {
+		line += "  " + s
+	}
+	return line
+}
+
+// countList names the states that some target is in.
+func countList(c counts) string {
+	var parts []string
+	for _, state := range []struct {
+		name string
+		n    int
+	}{
+		{"queued", c.Queued}, {"sent", c.Sent}, {"received", c.Received}, {"running", c.Running}, {"succeeded", c.Succeeded},
+		{"failed", c.Failed}, {"timed out", c.TimedOut}, {"interrupted", c.Interrupted}, {"rejected", c.Rejected},
+		{"cancelled", c.Cancelled}, {"expired", c.Expired}, {"lost", c.Lost},
+	} {
+		if state.n > 0 {
+			parts = append(parts, fmt.Sprintf("%s %d", state.name, state.n))
+		}
+	}
+	return strings.Join(parts, ", ")
+}

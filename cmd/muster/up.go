@@ -1,0 +1,183 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+
+	"github.com/urfave/cli/v2"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/musterhq/muster/bus"
+	"github.com/musterhq/muster/coordinator"
+	"github.com/musterhq/muster/coordinator/store/boltstore"
+	"github.com/musterhq/muster/northbound"
+)
+
+func upCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "up",
+		Usage: "run the coordinator and its REST service",
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "data", Usage: "data folder `DIR`; made if it does not exist", Value: defaultData(), EnvVars: []string{"MUSTER_DATA"}},
+			&cli.StringSliceFlag{Name: "listen-agents", Usage: "`ENDPOINT` for agents, tcp:// or ipc://; may be repeated",
+				Value: cli.NewStringSlice("tcp://127.0.0.1:7600"), EnvVars: []string{"MUSTER_LISTEN_AGENTS"}},
+			&cli.StringFlag{Name: "listen-http", Usage: "`ADDRESS` of the REST service", Value: "127.0.0.1:7680", EnvVars: []string{"MUSTER_LISTEN_HTTP"}},
+			&cli.DurationFlag{Name: "heartbeat", Usage: "shortest `TIME` between two heartbeats of an agent (default: 10s)", EnvVars: []string{"MUSTER_HEARTBEAT"}},
+			&cli.DurationFlag{Name: "offline-after", Usage: "`TIME` of silence after which an agent is OFFLINE (default: 5m)", EnvVars: []string{"MUSTER_OFFLINE_AFTER"}},
+			&cli.DurationFlag{Name: "grace", Usage: "`TIME` after expiry and timeout in which an agent may still report (default: 1m)", EnvVars: []string{"MUSTER_GRACE"}},
+			logFlag(),
+		},
+		Action: func(c *cli.Context) error {
+			log, err := newLog(c)
+			if err != nil {
+				return err
+			}
+			if c.NArg() > 0 {
+				return usagef("up takes no arguments, got %q", c.Args().First())
+			}
+			s := &server{
+				data:         c.String("data"),
+				listenAgents: c.StringSlice("listen-agents"),
+				listenHTTP:   c.String("listen-http"),
+				settings: coordinator.Config{
+					HeartbeatInterval: c.Duration("heartbeat"), OfflineAfter: c.Duration("offline-after"), Grace: c.Duration("grace"),
+				},
+				log: log,
+			}
+			return s.run(c.Context, func(at addresses) {
+				log.Info("serving", "agents", at.agents, "http", at.http, "token_file", at.tokenFile)
+			})
+		},
+	}
+}
+
+func logFlag() cli.Flag {
+	return &cli.StringFlag{Name: "log", Usage: "`LEVEL`: debug, info, warn or error", Value: "info", EnvVars: []string{"MUSTER_LOG"}}
+}
+
+func newLog(c *cli.Context) (*slog.Logger, error) {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(c.String("log"))); err != nil {
+		return nil, usagef("--log %q: want debug, info, warn or error", c.String("log"))
+	}
+	return slog.New(slog.NewTextHandler(c.App.ErrWriter, &slog.HandlerOptions{Level: level})), nil
+}
+
+// server is the coordinator and the REST service in one process.
+type server struct {
+	data         string
+	listenAgents []string
+	listenHTTP   string
+	settings     coordinator.Config // Log is set by run
+	log          *slog.Logger
+}
+
+// addresses tells where a server is to be found.
+type addresses struct {
+	agents    []string // endpoints such as tcp://127.0.0.1:7600
+	http      string   // such as http://127.0.0.1:7680
+	tokenFile string
+}
+
+// run serves until ctx ends; then all it started is gone and the store is
+// closed. It calls ready once, when agents and operators can connect.
+func (s *server) run(ctx context.Context, ready func(addresses)) (err error) {
+	if err := os.MkdirAll(s.data, 0o700); err != nil {
+		return err
+	}
+	db, err := boltstore.Open(filepath.Join(s.data, "muster.db"), boltstore.Options{Log: s.log}, coordinator.Spaces...)
+	if err != nil {
+		return err
+	}
+	defer func() { // the only order that matters: the store closes last
+		if cerr := db.Close(); err == nil {
+			err = cerr
+		}
+	}()
+	at := addresses{tokenFile: filepath.Join(s.data, tokenFile)}
+	if err := coordinator.EnsureAdminToken(ctx, db, at.tokenFile); err != nil {
+		return err
+	}
+
+	agentLns, err := s.listenForAgents()
+	if err != nil {
+		return err
+	}
+	for _, ln := range agentLns {
+		defer ln.Close()
+		at.agents = append(at.agents, endpointOf(ln.Addr()))
+	}
+	httpLn, err := net.Listen("tcp", s.listenHTTP)
+	if err != nil {
+		return fmt.Errorf("REST service: %w", err)
+	}
+	defer httpLn.Close()
+	at.http = "http://" + httpLn.Addr().String()
+
+	mux := bus.NewMux()
+	router := bus.NewRouter(bus.Config{Identity: "muster", Log: s.log}, mux)
+	settings := s.settings
+	settings.Log = s.log
+	coord, err := coordinator.New(ctx, db, settings)
+	if err != nil {
+		return err
+	}
+	coord.Register(mux)
+	inside := bufconn.Listen(1 << 20)
+	defer inside.Close()
+	conn, err := grpc.NewClient("passthrough:///coordinator", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return inside.DialContext(ctx) }))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	api := northbound.New(conn, northbound.Config{Log: s.log})
+
+	g, ctx := errgroup.WithContext(ctx)
+	for _, ln := range agentLns {
+		g.Go(func() error { return router.Serve(ctx, ln, bus.Null()) })
+	}
+	g.Go(func() error { return coord.Run(ctx) })
+	g.Go(func() error { return coord.ServeGRPC(ctx, inside) })
+	g.Go(func() error { return api.Serve(ctx, httpLn) })
+	ready(at)
+	return g.Wait()
+}
+
+// listenForAgents opens every listener, or none. Links are not encrypted, so
+// they are for this machine only.
+func (s *server) listenForAgents() (lns []net.Listener, err error) {
+	defer func() {
+		if err != nil {
+			for _, ln := range lns {
+				ln.Close()
+			}
+			lns = nil
+		}
+	}()
+	for _, endpoint := range s.listenAgents {
+		ln, err := bus.Listen(endpoint)
+		if err != nil {
+			return lns, fmt.Errorf("listen for agents: %w", err)
+		}
+		lns = append(lns, ln)
+		if tcp, ok := ln.Addr().(*net.TCPAddr); ok && !tcp.IP.IsLoopback() {
+			return lns, fmt.Errorf("listen for agents: %s: links are not encrypted, so only loopback and ipc:// addresses are served", endpoint)
+		}
+	}
+	return lns, nil
+}
+
+func endpointOf(addr net.Addr) string {
+	if addr.Network() == "unix" {
+		return "ipc://" + addr.String()
+	}
+	return "tcp://" + addr.String()
+}
