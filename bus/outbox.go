@@ -11,12 +11,12 @@ type outbox struct {
 
 	mu       sync.Mutex
 	queue    []Frames
-	messages int    // queued or being written
-	bytes    int    // of those
+	messages int // queued or being written
+	bytes    int // of those
 	pong     pong
-	writing  bool   // there is a writer
-	closing  bool   // nothing more is queued
-	full     bool   // somebody got ErrQueueFull
+	writing  bool // there is a writer
+	closing  bool // nothing more is queued
+	full     bool // somebody got ErrQueueFull
 }
 
 // pong is the answer to a PING. There is one place for it: when the peer does

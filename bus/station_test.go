@@ -57,7 +57,13 @@ func newNet(s *station) *bustest.Net {
 
 // newLoggedStation is newStation with a log of its own.
 func newLoggedStation(t *testing.T, lines *lineCounter) *station {
-	return newStation(t, bus.Config{Log: slog.New(slog.NewTextHandler(lines, nil))})
+	s := buildLoggedStation(t, lines)
+	s.serve(newNet(s))
+	return s
+}
+
+func buildLoggedStation(t *testing.T, lines *lineCounter) *station {
+	return buildStation(t, bus.Config{Log: lines.logger()})
 }
 
 // lineCounter keeps the lines of a log.
@@ -72,6 +78,8 @@ func (l *lineCounter) Write(b []byte) (int, error) {
 	l.lines = append(l.lines, string(b))
 	return len(b), nil
 }
+
+func (l *lineCounter) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
 
 func (l *lineCounter) count() int {
 	l.mu.Lock()
