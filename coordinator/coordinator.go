@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -28,7 +29,8 @@ type Coordinator struct {
 	tokens   *tokens
 	keys     *keyring
 	pulse    pulse
-	from0    store.Rev // the watch starts here
+	from0    store.Rev  // the watch starts here
+	deciding sync.Mutex // held while a decision about a command is stored
 }
 
 // New makes a coordinator from what the store holds; the store must have been

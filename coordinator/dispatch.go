@@ -3,6 +3,7 @@ package coordinator
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"time"
 
@@ -88,7 +89,7 @@ func (d *dispatcher) round(ctx context.Context, agents map[string]struct{}) {
 		}
 		del, next := d.ledger.pick(a, s, now, d.cfg.ResendAfter)
 		d.ledger.wakeAt(a, next, func() { d.wake(a) })
-		if len(del.mark)+len(del.send) > 0 {
+		if len(del.mark)+len(del.send)+len(del.cancel) > 0 {
 			parcels = append(parcels, parcel{a, s, del})
 			marks = append(marks, del.mark...)
 		}
@@ -103,6 +104,7 @@ func (d *dispatcher) round(ctx context.Context, agents map[string]struct{}) {
 			}
 		}
 		d.send(p.agent, p.session, es, seals)
+		d.sendCancels(p.agent, p.session, p.cancel)
 	}
 }
 
@@ -113,42 +115,89 @@ func (d *dispatcher) mark(ctx context.Context, es []*entry) map[*openCommand]boo
 		byCommand[e.oc] = append(byCommand[e.oc], e.ref)
 	}
 	marked := make(map[*openCommand]bool, len(byCommand))
-	var batch store.Batch
-	var in []*openCommand
+	var b markBatch
 	flush := func() {
-		if len(batch.Ops) == 0 {
-			return
+		for _, oc := range d.storeMarks(ctx, b, byCommand) {
+			marked[oc] = true
 		}
-		if _, err := d.store.Commit(ctx, batch); err != nil && !errors.Is(err, store.ErrUnknown) {
-			d.failed(ctx, in, byCommand, err)
-		} else {
-			for _, oc := range in {
-				d.ledger.sent(byCommand[oc])
-				marked[oc] = true
-			}
-		}
-		batch, in = store.Batch{}, nil
+		b = markBatch{}
 	}
-	bytes := 0
 	for oc, refs := range byCommand {
-		for part := range parts(refs, maxMarks) {
-			row := &musterv1.SentMarks{}
-			for _, r := range part {
-				row.Targets = append(row.Targets, uint32(r.idx))
-			}
-			v := encode(row)
-			batch.Ops = append(batch.Ops, store.Op{Kind: store.PutIfAbsent, Space: spaceHistory, Key: sentKey(oc.cmd.Id, oc.marks), Value: v})
-			oc.marks++
-			bytes += len(v) + 64
-		}
-		in = append(in, oc)
-		if len(batch.Ops) > store.MaxOps-10 || bytes > store.MaxBytes-maxMarks*8 {
+		b.add(oc, refs)
+		if b.full() {
 			flush()
-			bytes = 0
 		}
 	}
 	flush()
 	return marked
+}
+
+// markBatch is SENT marks of one or more commands for one commit.
+type markBatch struct {
+	commands []*openCommand
+	ops      []store.Op
+	bytes    int
+}
+
+func (b *markBatch) add(oc *openCommand, refs []ref) {
+	for part := range parts(refs, maxMarks) {
+		row := &musterv1.SentMarks{}
+		for _, r := range part {
+			row.Targets = append(row.Targets, uint32(r.idx))
+		}
+		op := store.Op{Kind: store.PutIfAbsent, Space: spaceHistory, Key: sentKey(oc.cmd.Id, oc.marks), Value: encode(row)}
+		oc.marks++
+		b.ops = append(b.ops, op)
+		b.bytes += len(op.Key) + len(op.Value)
+	}
+	b.commands = append(b.commands, oc)
+}
+
+// full reports whether another command's marks might not fit.
+func (b *markBatch) full() bool {
+	return len(b.ops) > store.MaxOps-10 || b.bytes > store.MaxBytes-maxTargets*5
+}
+
+// storeMarks commits a batch and returns the commands that may be sent.
+func (d *dispatcher) storeMarks(ctx context.Context, b markBatch, refs map[*openCommand][]ref) (ready []*openCommand) {
+	if len(b.ops) == 0 {
+		return nil
+	}
+	res, err := d.store.Commit(ctx, store.Batch{Ops: b.ops})
+	if err != nil && !errors.Is(err, store.ErrUnknown) {
+		d.failed(ctx, b.commands, refs, err)
+		return nil
+	}
+	for _, oc := range b.commands {
+		d.ledger.sent(refs[oc])
+		if oc.plan == nil || d.within(ctx, oc, res.Rev) {
+			ready = append(ready, oc)
+		} else {
+			d.withhold(ctx, b, oc, refs[oc])
+		}
+	}
+	return ready
+}
+
+// within looks at a rollout's budget once more, with all that was committed
+// before its marks: nothing is sent after the failure that is one too many.
+func (d *dispatcher) within(ctx context.Context, oc *openCommand, rev store.Rev) bool {
+	return d.ledger.await(ctx, rev) == nil && d.ledger.mayGo(oc)
+}
+
+// withhold deletes marks of targets that were not sent after all. If that
+// fails they stay SENT, which promises less.
+func (d *dispatcher) withhold(ctx context.Context, b markBatch, oc *openCommand, refs []ref) {
+	var undo store.Batch
+	prefix := sentPrefix + oc.cmd.Id + "/"
+	for _, o := range b.ops {
+		if strings.HasPrefix(string(o.Key), prefix) {
+			undo.Ops = append(undo.Ops, store.Op{Kind: store.Delete, Space: spaceHistory, Key: o.Key})
+		}
+	}
+	if _, err := d.store.Commit(ctx, undo); err == nil {
+		d.ledger.unsend(refs)
+	}
 }
 
 // failed gives the targets back and tries again soon.

@@ -14,6 +14,7 @@ import (
 //	  open/ULID            nothing; there while the command is not ended
 //	  draft/ULID           nothing; there while target lists are written before their command
 //	  sum/ULID             CommandSummary, once ended
+//	  ctl/ULID             CommandControl, when somebody decided about it
 //	  sent/ULID/n          SentMarks, written before the first send
 //	  res/ULID/AGENT       Target in its final state; the first one wins
 //	  late/ULID/AGENT      Target that came after a final state the coordinator had set
@@ -42,6 +43,7 @@ const (
 	openPrefix  = "open/"
 	draftPrefix = "draft/"
 	sumPrefix   = "sum/"
+	ctlPrefix   = "ctl/"
 	sentPrefix  = "sent/"
 	resPrefix   = "res/"
 	latePrefix  = "late/"
@@ -54,6 +56,7 @@ func cmdKey(id string) []byte            { return []byte(cmdPrefix + id) }
 func openKey(id string) []byte           { return []byte(openPrefix + id) }
 func draftKey(id string) []byte          { return []byte(draftPrefix + id) }
 func sumKey(id string) []byte            { return []byte(sumPrefix + id) }
+func ctlKey(id string) []byte            { return []byte(ctlPrefix + id) }
 func sentKey(id string, n int) []byte    { return fmt.Appendf(nil, "%s%s/%08x", sentPrefix, id, n) }
 func resKey(id, agent string) []byte     { return []byte(resPrefix + id + "/" + agent) }
 func lateKey(id, agent string) []byte    { return []byte(latePrefix + id + "/" + agent) }

@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"context"
 	"slices"
 	"sync"
 	"time"
@@ -35,18 +36,25 @@ type openCommand struct {
 	marks   int           // SENT rows written so far
 	ended   chan struct{} // closed when the command is closed
 	closing bool          // the summary is on its way
+	control musterv1.Command_State
+	reason  string // why control is not OPEN
+	plan    *plan  // nil: no rollout
 	expiry  *time.Timer
 	loss    *time.Timer
-	expires time.Time // of this process's monotonic clock
+	turn    *time.Timer // wakes a rollout whose pause is over
+	expires time.Time   // of this process's monotonic clock
 }
 
 // state is a Target_State, with a flag while a write that decides the target's
 // next state is on its way. Nobody else may decide about it meanwhile.
 type state uint8
 
-const claimed state = 0x80
+const (
+	claimed state = 0x80
+	marking state = 0x40 // claimed for a SENT mark
+)
 
-func (s state) told() musterv1.Target_State { return musterv1.Target_State(s &^ claimed) }
+func (s state) told() musterv1.Target_State { return musterv1.Target_State(s &^ (claimed | marking)) }
 func (s state) isClaimed() bool             { return s&claimed != 0 }
 
 func isFinal(s musterv1.Target_State) bool { return s >= musterv1.Target_SUCCEEDED }
@@ -95,6 +103,7 @@ type entry struct {
 	ref
 	session   *session  // it was last sent on
 	notBefore time.Time // do not send it again on that session before
+	told      bool      // what was sent last is that it is cancelled
 }
 
 func newLedger(inFlight int) *ledger {
@@ -169,12 +178,31 @@ func (l *ledger) setLocked(r ref, to musterv1.Target_State) bool {
 	r.oc.counts[old]--
 	r.oc.counts[to]++
 	flag := r.oc.states[r.idx] & claimed
+	if p := r.oc.plan; p != nil {
+		if r.oc.states[r.idx]&marking != 0 {
+			p.marking--
+		}
+		if old == musterv1.Target_QUEUED && !isFinal(to) {
+			p.sent++
+		}
+		if isFinal(to) {
+			p.endedLocked(r.idx, time.Now())
+		}
+	}
 	if isFinal(to) {
 		flag = 0
 		l.dropLocked(r)
 	}
 	r.oc.states[r.idx] = state(to) | flag
 	return true
+}
+
+// freeLocked takes the claim off a target.
+func (r ref) freeLocked() {
+	if r.oc.states[r.idx]&marking != 0 && r.oc.plan != nil {
+		r.oc.plan.marking--
+	}
+	r.oc.states[r.idx] &^= claimed | marking
 }
 
 // dropLocked takes a final target out of its agent's queue.
@@ -201,10 +229,22 @@ func (l *ledger) progress(r ref, to musterv1.Target_State) bool {
 }
 
 // finals notes final states that the store holds, and returns the commands that
-// have ended by them.
-func (l *ledger) finals(ts []*musterv1.Target) (ended []*openCommand) {
+// have ended by them, those that they halt, and those whose rollout goes on.
+func (l *ledger) finals(ts []*musterv1.Target) (ended, halted, going []*openCommand) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	plans := map[*openCommand]struct{}{}
+	defer func() {
+		for oc := range plans {
+			switch {
+			case oc.closing:
+			case oc.overBudgetLocked():
+				halted = append(halted, oc)
+			default:
+				going = append(going, oc)
+			}
+		}
+	}()
 	for _, t := range ts {
 		r, ok := l.findLocked(t.CommandId, t.AgentId)
 		if !ok || !l.setLocked(r, t.State) {
@@ -213,9 +253,18 @@ func (l *ledger) finals(ts []*musterv1.Target) (ended []*openCommand) {
 		if r.oc.counts.final() && !r.oc.closing {
 			r.oc.closing = true
 			ended = append(ended, r.oc)
+		} else if r.oc.plan != nil {
+			plans[r.oc] = struct{}{}
 		}
 	}
-	return ended
+	return ended, halted, going
+}
+
+// overBudget halts a command that has failed too often.
+func (l *ledger) overBudget(oc *openCommand) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return oc.overBudgetLocked()
 }
 
 // endedAlready is for a command that was complete when it was loaded.
@@ -235,8 +284,30 @@ func (l *ledger) sent(refs []ref) {
 	defer l.mu.Unlock()
 	for _, r := range refs {
 		l.setLocked(r, musterv1.Target_SENT)
-		r.oc.states[r.idx] &^= claimed
+		r.freeLocked()
 	}
+}
+
+// unsend takes back SENT marks that were stored and are deleted again, before
+// anything was sent.
+func (l *ledger) unsend(refs []ref) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, r := range refs {
+		if r.oc.states[r.idx].told() == musterv1.Target_SENT {
+			r.oc.counts[musterv1.Target_SENT]--
+			r.oc.counts[musterv1.Target_QUEUED]++
+			r.oc.plan.sent--
+			r.oc.states[r.idx] = state(musterv1.Target_QUEUED)
+		}
+	}
+}
+
+// mayGo reports whether a command may be sent at all.
+func (l *ledger) mayGo(oc *openCommand) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return oc.control == musterv1.Command_OPEN
 }
 
 // unclaim gives back targets whose write did not happen.
@@ -244,7 +315,7 @@ func (l *ledger) unclaim(refs []ref) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, r := range refs {
-		r.oc.states[r.idx] &^= claimed
+		r.freeLocked()
 	}
 }
 
@@ -291,8 +362,9 @@ func (l *ledger) claimSent(agent string) (refs []ref) {
 
 // delivery is what dispatch shall do for one agent.
 type delivery struct {
-	mark []*entry // never sent: a SENT mark first
-	send []*entry // marked before: send at once
+	mark   []*entry // never sent: a SENT mark first
+	send   []*entry // marked before: send at once
+	cancel []*entry // sent, and cancelled since
 }
 
 // pick chooses what to send to an agent on session s at now: in the order of
@@ -311,14 +383,29 @@ func (l *ledger) pick(agent string, s *session, now time.Time, resend time.Durat
 			break
 		}
 		switch st := e.oc.states[e.idx]; {
+		case e.oc.control == musterv1.Command_CANCELLED && st.told() >= musterv1.Target_SENT:
+			flying++
+			if !e.told || e.session != s || !now.Before(e.notBefore) {
+				d.cancel = append(d.cancel, e)
+			}
+		case e.oc.control != musterv1.Command_OPEN:
+			if st.told() >= musterv1.Target_SENT {
+				flying++ // it may be on its way; it is not sent again meanwhile
+			}
 		case st.isClaimed():
 			flying++
 		case st.told() == musterv1.Target_QUEUED:
 			if !now.Before(e.oc.expires) {
 				continue // the expiry is about to settle it
 			}
+			if e.oc.plan != nil {
+				if n, _ := e.oc.placesLocked(now); n == 0 {
+					continue // it is woken when it is its turn
+				}
+				e.oc.plan.marking++
+			}
 			flying++
-			e.oc.states[e.idx] |= claimed
+			e.oc.states[e.idx] |= claimed | marking
 			d.mark = append(d.mark, e)
 		case st.told() == musterv1.Target_SENT:
 			flying++
@@ -349,6 +436,14 @@ func (l *ledger) sending(es []*entry, s *session, until time.Time) {
 	for _, e := range es {
 		e.session, e.notBefore = s, until
 	}
+}
+
+// cancelling notes on which session an agent was told that a command is
+// cancelled.
+func (l *ledger) cancelling(e *entry, s *session, until time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e.session, e.notBefore, e.told = s, until, true
 }
 
 // hold keeps an entry from being sent again on its session before until.
@@ -397,7 +492,7 @@ func (l *ledger) close(id string) {
 }
 
 func (oc *openCommand) stopTimers() {
-	for _, t := range []*time.Timer{oc.expiry, oc.loss} {
+	for _, t := range []*time.Timer{oc.expiry, oc.loss, oc.turn} {
 		if t != nil {
 			t.Stop()
 		}
@@ -432,7 +527,7 @@ func (l *ledger) command(id string) (*musterv1.Command, <-chan struct{}, bool) {
 
 func (oc *openCommand) viewLocked() *musterv1.Command {
 	cmd := proto.CloneOf(oc.cmd)
-	cmd.State = musterv1.Command_OPEN
+	cmd.State, cmd.StateReason = oc.control, oc.reason
 	cmd.Counts = oc.counts.proto()
 	return cmd
 }
@@ -441,7 +536,11 @@ func (oc *openCommand) viewLocked() *musterv1.Command {
 func (l *ledger) summary(oc *openCommand, now time.Time) *musterv1.CommandSummary {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return &musterv1.CommandSummary{State: musterv1.Command_DONE, Counts: oc.counts.proto(), EndTime: timestamppb.New(now)}
+	end := musterv1.Command_DONE
+	if oc.control == musterv1.Command_CANCELLED {
+		end = oc.control
+	}
+	return &musterv1.CommandSummary{State: end, Counts: oc.counts.proto(), EndTime: timestamppb.New(now)}
 }
 
 // statesFrom returns up to n targets after the given agent id with their states.
@@ -500,4 +599,20 @@ func (l *ledger) ids() []string {
 		ids = append(ids, id)
 	}
 	return ids
+}
+
+// await waits until a commit is applied, so that whoever made it finds its
+// effect at once.
+func (l *ledger) await(ctx context.Context, rev store.Rev) error {
+	for {
+		moved := l.reached(rev)
+		if moved == nil {
+			return nil
+		}
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
 }

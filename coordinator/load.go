@@ -88,7 +88,7 @@ func (c *Coordinator) eachAfter(ctx context.Context, s store.Space, prefix, afte
 // openCommand puts a command and all that the store knows of its targets into
 // the ledger.
 func (c *Coordinator) openCommand(ctx context.Context, id string) error {
-	kvs, err := c.store.Get(ctx, spaceHistory, cmdKey(id), openKey(id))
+	kvs, err := c.store.Get(ctx, spaceHistory, cmdKey(id), openKey(id), ctlKey(id))
 	if err != nil {
 		return err
 	}
@@ -105,13 +105,25 @@ func (c *Coordinator) openCommand(ctx context.Context, id string) error {
 	if oc.targets, err = c.targets(ctx, id); err != nil {
 		return err
 	}
+	ctl := &musterv1.CommandControl{State: musterv1.Command_OPEN}
+	if err := decode(kvs[2].Key, kvs[2].Value, ctl); err != nil {
+		return err
+	}
+	if oc.plan, err = newPlan(oc.cmd.Rollout, len(oc.targets)); err != nil {
+		return fmt.Errorf("command %s: %w", id, err)
+	}
 	oc.states = make([]state, len(oc.targets))
 	for i := range oc.states {
 		oc.states[i] = state(musterv1.Target_QUEUED)
 	}
 	err = c.each(ctx, spaceHistory, sentPrefix+id+"/", func(kv store.KV) error {
 		oc.marks++
-		return eachMark(kv, len(oc.states), func(i int) { oc.states[i] = state(musterv1.Target_SENT) })
+		return eachMark(kv, len(oc.states), func(i int) {
+			oc.states[i] = state(musterv1.Target_SENT)
+			if oc.plan != nil {
+				oc.plan.sent++
+			}
+		})
 	})
 	if err != nil {
 		return err
@@ -129,10 +141,21 @@ func (c *Coordinator) openCommand(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
+	if oc.control, oc.reason = ctl.State, ctl.Reason; oc.control == 0 {
+		oc.control = musterv1.Command_OPEN
+	}
+	if oc.plan != nil {
+		oc.plan.forgiven = int(ctl.Forgiven)
+	}
 	if !c.ledger.add(oc) {
 		return nil
 	}
 	c.watchEnd(oc)
+	if oc.control != musterv1.Command_OPEN {
+		c.follow(oc, oc.control)
+	} else if c.ledger.overBudget(oc) {
+		c.recordHalt(oc)
+	}
 	if c.ledger.endedAlready(oc) {
 		c.end(oc)
 	}
@@ -230,8 +253,9 @@ func (c *Coordinator) reload(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		for _, oc := range c.ledger.finals(ts) {
-			c.end(oc)
+		c.afterFinals(c.ledger.finals(ts))
+		if err := c.each(ctx, spaceHistory, ctlPrefix+id, func(kv store.KV) error { _, err := c.applyControl(kv); return err }); err != nil {
+			return err
 		}
 		kvs, err := c.store.Get(ctx, spaceHistory, sumKey(id))
 		if err != nil {
@@ -276,6 +300,11 @@ func (c *Coordinator) apply(ctx context.Context, es []store.Event) error {
 				finals = append(finals, t)
 				events = append(events, &musterv1.Event{Kind: "target", Target: t})
 			}
+		case ctlPrefix:
+			var ev *musterv1.Event
+			if ev, err = c.applyControl(e.KV); ev != nil {
+				events = append(events, ev)
+			}
 		case sumPrefix:
 			var ev *musterv1.Event
 			if ev, err = c.applyEnd(e.KV); ev != nil {
@@ -286,14 +315,25 @@ func (c *Coordinator) apply(ctx context.Context, es []store.Event) error {
 			return fmt.Errorf("apply %q: %w", e.Key, err)
 		}
 	}
-	ended := c.ledger.finals(finals)
+	ended, halted, going := c.ledger.finals(finals)
 	c.feed.publish(events...)
 	c.settled(finals)
+	c.afterFinals(ended, halted, going)
+	c.ledger.reach(rev)
+	return nil
+}
+
+// afterFinals does what new final states ask for.
+func (c *Coordinator) afterFinals(ended, halted, going []*openCommand) {
 	for _, oc := range ended {
 		c.end(oc)
 	}
-	c.ledger.reach(rev)
-	return nil
+	for _, oc := range halted {
+		c.recordHalt(oc)
+	}
+	for _, oc := range going {
+		c.goOn(oc)
+	}
 }
 
 // settled lets dispatch use the places that final targets have left.

@@ -163,6 +163,8 @@ func (c *Coordinator) pulseLoop(ctx context.Context) error {
 			if now := time.Now(); c.pulse.paused(now) {
 				c.grace(now)
 			}
+			c.lookForVanished()
+			c.goOnAll()
 		case <-ctx.Done():
 			return nil
 		}

@@ -134,7 +134,7 @@ func (c *Coordinator) checkTarget(a *agent, t *musterv1.Target) error {
 		return bad("command_id", "a command id is needed")
 	case t.AgentId != a.id:
 		return bad("agent_id", "%.150q is not the agent that registered on this link", t.AgentId)
-	case t.State < musterv1.Target_RECEIVED || t.State > musterv1.Target_EXPIRED || t.State == musterv1.Target_CANCELLED:
+	case t.State < musterv1.Target_RECEIVED || t.State > musterv1.Target_EXPIRED:
 		return bad("state", "%s is not a state that an agent tells", t.State)
 	case !isCommandID(t.CommandId):
 		return bad("command_id", "%.40q is not a command id", t.CommandId)

@@ -125,15 +125,16 @@ type peer struct {
 	reg    *musterv1.Register
 	silent atomic.Bool // does not beat
 
-	mu    sync.Mutex
-	link  *bus.Peer
-	seq   uint64
-	got   []*musterv1.Command
-	acked []string
-	nacks []*musterv1.Nack
-	acks  []*musterv1.HeartbeatAck
-	bye   []*musterv1.Goodbye
-	leave func()
+	mu      sync.Mutex
+	link    *bus.Peer
+	seq     uint64
+	got     []*musterv1.Command
+	acked   []string
+	nacks   []*musterv1.Nack
+	acks    []*musterv1.HeartbeatAck
+	bye     []*musterv1.Goodbye
+	cancels []string
+	leave   func()
 }
 
 func (r *rig) peer(id string) *peer {
@@ -185,6 +186,12 @@ func (p *peer) join() *peer {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.bye = append(p.bye, m)
+		return nil
+	})
+	bus.Handle(mux, func(_ *bus.Peer, _ *musterv1.Envelope, m *musterv1.Cancel) error {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.cancels = append(p.cancels, m.CommandId)
 		return nil
 	})
 	d := bus.NewDealer(bus.Config{Log: p.r.cfg.Log}, mux, []string{"mem://"}, bus.Null(), p.r.net.Dial)
@@ -285,4 +292,14 @@ func fleetTest(t *testing.T, body func(t *testing.T, r *rig)) {
 		r.stop()
 		r.store.Close()
 	})
+}
+
+func (p *peer) wantCancels(n int) {
+	p.r.t.Helper()
+	synctest.Wait()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.cancels) != n {
+		p.r.t.Fatalf("told %d times to cancel, want %d", len(p.cancels), n)
+	}
 }

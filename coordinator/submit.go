@@ -24,6 +24,9 @@ func (c *Coordinator) submit(ctx context.Context, req *musterv1.Command) (*muste
 	if err != nil {
 		return nil, err
 	}
+	if _, err := newPlan(req.Rollout, len(targets)); err != nil {
+		return nil, err
+	}
 	cmd := proto.CloneOf(req)
 	now := time.Now()
 	if cmd.Id, err = c.ids.next(now); err != nil {
@@ -48,7 +51,7 @@ func (c *Coordinator) submit(ctx context.Context, req *musterv1.Command) (*muste
 	if err != nil {
 		return nil, fmt.Errorf("command: %w", err)
 	}
-	if err := c.awaitApplied(ctx, rev); err != nil {
+	if err := c.ledger.await(ctx, rev); err != nil {
 		return nil, fmt.Errorf("command %s is stored, but: %w", cmd.Id, err)
 	}
 	return c.command(ctx, cmd.Id)
@@ -154,22 +157,6 @@ func (c *Coordinator) resolve(sel *musterv1.TargetSelector) ([]string, error) {
 		return nil, unknownAgents(sel.Agents, unknown)
 	}
 	return ids, nil
-}
-
-// awaitApplied waits until the ledger has seen a commit, so that whoever
-// submitted finds the command at once.
-func (c *Coordinator) awaitApplied(ctx context.Context, rev store.Rev) error {
-	for {
-		moved := c.ledger.reached(rev)
-		if moved == nil {
-			return nil
-		}
-		select {
-		case <-moved:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
 }
 
 // command returns a command as it is now, open or ended.

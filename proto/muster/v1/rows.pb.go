@@ -181,6 +181,7 @@ type CommandControl struct {
 	State         Command_State          `protobuf:"varint,1,opt,name=state,proto3,enum=muster.v1.Command_State" json:"state,omitempty"` // OPEN, PAUSED, HALTED or CANCELLED
 	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	Time          *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=time,proto3" json:"time,omitempty"`
+	Forgiven      uint32                 `protobuf:"varint,4,opt,name=forgiven,proto3" json:"forgiven,omitempty"` // failures that were there when HALTED was lifted
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -234,6 +235,13 @@ func (x *CommandControl) GetTime() *timestamppb.Timestamp {
 		return x.Time
 	}
 	return nil
+}
+
+func (x *CommandControl) GetForgiven() uint32 {
+	if x != nil {
+		return x.Forgiven
+	}
+	return 0
 }
 
 // Idempotency remembers which command a key made.
@@ -371,11 +379,12 @@ const file_muster_v1_rows_proto_rawDesc = "" +
 	"\x0eCommandSummary\x12.\n" +
 	"\x05state\x18\x01 \x01(\x0e2\x18.muster.v1.Command.StateR\x05state\x12)\n" +
 	"\x06counts\x18\x02 \x01(\v2\x11.muster.v1.CountsR\x06counts\x125\n" +
-	"\bend_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\aendTime\"\x88\x01\n" +
+	"\bend_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\aendTime\"\xa4\x01\n" +
 	"\x0eCommandControl\x12.\n" +
 	"\x05state\x18\x01 \x01(\x0e2\x18.muster.v1.Command.StateR\x05state\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12.\n" +
-	"\x04time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\"\x81\x01\n" +
+	"\x04time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x1a\n" +
+	"\bforgiven\x18\x04 \x01(\rR\bforgiven\"\x81\x01\n" +
 	"\vIdempotency\x12\x16\n" +
 	"\x06sha256\x18\x01 \x01(\fR\x06sha256\x12\x1d\n" +
 	"\n" +
