@@ -62,16 +62,17 @@ func refuse(name string, reason Reason, format string, args ...any) *Refusal {
 }
 
 // Rejection is the server's ERROR command, as the client gets it: the server
-// knows this client and doesn't want it.
+// doesn't want this client. No key seals it, so anybody on the way can send it.
 type Rejection struct {
 	Reason string // in the server's words; libzmq sends three digits
 }
 
 func (r *Rejection) Error() string { return fmt.Sprintf("curve: the server refused us: %q", r.Reason) }
 
-// Error gives the ERROR command with a reason of at most 255 bytes. A libzmq
-// client that gets one does not try again; to let it, close without a word.
-func Error(reason string) []byte {
+// Reject gives the server's ERROR command with a reason of at most 255 bytes. A
+// client that gets one should not come again with its key: to let it, close
+// without a word.
+func Reject(reason string) []byte {
 	reason = reason[:min(len(reason), 255)]
 	command := make([]byte, 0, errorSize+len(reason))
 	command = append(command, failure...)

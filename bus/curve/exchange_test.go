@@ -283,8 +283,8 @@ func TestRejection(t *testing.T) {
 	e := newExchange(t)
 	for _, reason := range []string{"", "400", "this key is revoked"} {
 		w, r := e.atWelcome, e.atReady
-		_, _, readyErr := r.Ready(Error(reason))
-		for _, err := range []error{w.Welcome(Error(reason)), readyErr} {
+		_, _, readyErr := r.Ready(Reject(reason))
+		for _, err := range []error{w.Welcome(Reject(reason)), readyErr} {
 			if rejection, ok := errors.AsType[*Rejection](err); !ok || rejection.Reason != reason {
 				t.Errorf("error %v; want the rejection %q", err, reason)
 			}
@@ -296,7 +296,7 @@ func TestRejection(t *testing.T) {
 			t.Errorf("%q: error %v; want a refusal of the name", command, err)
 		}
 	}
-	if got := len(Error(string(make([]byte, 300)))); got != 7+255 {
+	if got := len(Reject(string(make([]byte, 300)))); got != 7+255 {
 		t.Errorf("ERROR of %d bytes", got)
 	}
 }

@@ -27,7 +27,7 @@ func FuzzWelcome(f *testing.F) {
 	v := loadVector[serverVector](f, "libzmq-server.json")
 	before, _ := v.client(f)
 	f.Add(v.Welcome, []byte{})
-	f.Add(Error("400"), bytes.Repeat([]byte{9}, 128))
+	f.Add(Reject("400"), bytes.Repeat([]byte{9}, 128))
 	f.Fuzz(func(t *testing.T, command, text []byte) {
 		h := before
 		checkOutcome(t, h.Welcome(command))
@@ -72,7 +72,7 @@ func FuzzReady(f *testing.F) {
 		f.Fatal("READY does not open")
 	}
 	f.Add(v.Ready, text)
-	f.Add(Error("400"), []byte("\x01a\x00\x00\x00\x00\x01A\x00\x00\x00\x00"))
+	f.Add(Reject("400"), []byte("\x01a\x00\x00\x00\x00\x01A\x00\x00\x00\x00"))
 	f.Fuzz(func(t *testing.T, command, text []byte) {
 		h := between
 		_, _, err := h.Ready(command)

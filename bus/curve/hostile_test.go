@@ -103,7 +103,7 @@ func TestC026MalformedHello(t *testing.T) {
 		{"low-order key", key(lowOrder[2]), BadKey},
 		{"key above 2^255-19", key(lowOrder[6]), BadKey},
 		{"key with the bit that X25519 ignores", edit(e.hello, func(c []byte) { c[111] |= 0x80 }), BadKey},
-		{"client sends ERROR", Error("400"), BadName},
+		{"client sends ERROR", Reject("400"), BadName},
 		{"INITIATE before HELLO", e.initiate, BadName},
 	} {
 		h := e.server.Handshake()
@@ -162,7 +162,7 @@ func TestC026MalformedInitiate(t *testing.T) {
 		{"all-zero key", forge(PublicKey{}, vouch, vouchKey, ""), BadKey},
 		{"metadata cut short", forge(own, vouch, vouchKey, "\x0bSocket-Type\x00\x00\x00\x06DEAL"), BadMetadata},
 		{"metadata twice", forge(own, vouch, vouchKey, "\x01a\x00\x00\x00\x00\x01A\x00\x00\x00\x00"), BadMetadata},
-		{"client sends ERROR", Error("400"), BadName},
+		{"client sends ERROR", Reject("400"), BadName},
 		{"HELLO again", e.hello, BadName},
 		{"MESSAGE before READY", e.takers()["MESSAGE"].command, BadName},
 	} {

@@ -119,6 +119,9 @@ func newSecretKey(raw *[keySize]byte) (SecretKey, error) {
 	return hide(key), nil
 }
 
+// IsZero reports that there is no key: nothing else may be asked of it.
+func (k SecretKey) IsZero() bool { return k.key == nil }
+
 // Public gives the other half.
 func (k SecretKey) Public() PublicKey { return PublicKey(k.key().PublicKey().Bytes()) }
 

@@ -41,6 +41,9 @@ func TestKeyPair(t *testing.T) {
 		if got := secret.Public().String(); got != manualKeys[i].z85 {
 			t.Errorf("public key %s, want %s", got, manualKeys[i].z85)
 		}
+		if secret.IsZero() || !(SecretKey{}).IsZero() {
+			t.Error("IsZero is wrong")
+		}
 		if got := secret.Z85(); got != manualKeys[2+i].z85 {
 			t.Errorf("secret key %s, want %s", got, manualKeys[2+i].z85)
 		}
