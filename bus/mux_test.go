@@ -122,12 +122,12 @@ func TestUnknownTypeKeepsTheLink(t *testing.T) {
 		if env := r.nacked("muster.v1.Goodbye", musterv1.Nack_UNKNOWN_TYPE); env.InReplyTo != "q" {
 			t.Errorf("in reply to %q", env.InReplyTo)
 		}
-		for range 1000 { // the number of labels does not grow
+		for range 100 { // the number of labels does not grow
 			r.send(multi([]byte(strings.Repeat("z", 100)), nil, nil))
 		}
 		r.served()
-		if n := s.value("muster_bus_received_total", "other"); n != 1001 {
-			t.Errorf("%v of other types, want 1001", n)
+		if n := s.value("muster_bus_received_total", "other"); n != 101 {
+			t.Errorf("%v of other types, want 101", n)
 		}
 		if n := s.value("muster_bus_received_total", "muster.v1.Heartbeat"); n != 1 {
 			t.Errorf("%v heartbeats counted", n)
