@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -56,17 +57,17 @@ func KillLeft(g Group, marker string, limit time.Duration) (left int) {
 	}
 }
 
-// KillMarked sends KILL to every process, this one excepted, that has the
-// marker in its environment, and returns how many it found.
-func KillMarked(marker string) (found int) {
-	if marker == "" {
+// KillMarked sends KILL to every process, this one excepted, that has all the
+// markers in its environment, and returns how many it found.
+func KillMarked(markers ...string) (found int) {
+	if len(markers) == 0 || slices.Contains(markers, "") {
 		return 0
 	}
 	for _, pid := range processes() {
 		if pid == os.Getpid() {
 			continue
 		}
-		if !carries(pid, marker) {
+		if !carries(pid, markers) {
 			continue
 		}
 		// Looked at again under a handle: what is killed is what was looked at,
@@ -75,7 +76,7 @@ func KillMarked(marker string) (found int) {
 		if err != nil {
 			continue
 		}
-		if carries(pid, marker) {
+		if carries(pid, markers) {
 			found++
 			_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
 		}
@@ -84,17 +85,18 @@ func KillMarked(marker string) (found int) {
 	return found
 }
 
-func carries(pid int, marker string) bool {
+func carries(pid int, markers []string) bool {
 	env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
 	if err != nil {
 		return false
 	}
-	for kv := range bytes.SplitSeq(env, []byte{0}) {
-		if string(kv) == marker {
-			return true
+	entries := strings.Split(string(env), "\x00")
+	for _, m := range markers {
+		if !slices.Contains(entries, m) {
+			return false
 		}
 	}
-	return false
+	return true
 }
 
 // members are the living processes of a group; a zombie is not one.

@@ -28,6 +28,10 @@ func Run(ctx context.Context, p Program) Outcome {
 	if bad != nil {
 		return Outcome{StartErr: bad}
 	}
+	if ctx.Err() != nil {
+		now := time.Now()
+		return Outcome{Cause: Stopped, ExitCode: -1, Start: now, End: now} // nothing was run
+	}
 	r := &run{p: p, exited: make(chan struct{})}
 	if err := r.start(path); err != nil {
 		return Outcome{StartErr: newStartError(path, p.Dir, err)}

@@ -48,7 +48,7 @@ func writeFile(t *testing.T, path, content string, mode os.FileMode) string {
 
 func marked(marker string) (pids []int) {
 	for _, pid := range processes() {
-		if carries(pid, marker) {
+		if carries(pid, []string{marker}) {
 			pids = append(pids, pid)
 		}
 	}

@@ -1,0 +1,157 @@
+package agentd
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/musterhq/muster/bus"
+	"github.com/musterhq/muster/plugin"
+	musterv1 "github.com/musterhq/muster/proto/muster/v1"
+)
+
+// This file is the way of a command through the agent: onCommand → accepted →
+// start → finish → ended → settled.
+
+const (
+	busyRetry        = 30 * time.Second
+	defaultExpiresIn = time.Hour
+)
+
+// onCommand takes a command, or answers a copy of one with where it stands.
+func (a *Agent) onCommand(link Link, m *musterv1.Command) error {
+	a.session.hear(link)
+	if !name.MatchString(m.Id) {
+		return &bus.NackError{Reason: musterv1.Nack_INVALID, Field: "id", Detail: "want a letter or digit, then up to 127 of those and . _ -"}
+	}
+	h := &held{id: m.Id, command: m, received: a.cfg.clock.now()}
+	var refusal *musterv1.Target
+	job, err := a.newJob(m)
+	if h.job = job; err != nil {
+		refusal = a.rejected(m.Id, err.Error())
+	}
+	accepted := func(h *held, err error) { a.accepted(link, h, err) }
+	v, known := a.ledger.receive(h, refusal, accepted, a.ended)
+	if v == isOld {
+		refusal = a.rejected(m.Id, "it is older than what this agent remembers, and may have run")
+		v, known = a.ledger.receive(h, refusal, accepted, a.ended)
+	}
+	switch v {
+	case isKnown:
+		a.metrics.repeats.Inc()
+		a.tell(known)
+	case isOver:
+		a.metrics.repeats.Inc()
+		a.log.Debug("copy of a settled command", "cmd", m.Id)
+	case isMore:
+		a.busy(link, m.Id)
+	}
+	return nil
+}
+
+func (a *Agent) busy(link Link, id string) {
+	a.metrics.busy.Inc()
+	a.log.Warn("busy", "cmd", id)
+	_ = link.Send(&musterv1.Busy{CommandId: id, RetryAfter: durationpb.New(busyRetry)}) // unheard, it is sent again all the same
+}
+
+// accepted is called when RECEIVED is on disk, or cannot be.
+func (a *Agent) accepted(link Link, h *held, err error) {
+	if err != nil {
+		a.busy(link, h.id)
+		return
+	}
+	a.tell(h)
+	a.executor.put(h)
+}
+
+// left is the time until a command expires.
+func (a *Agent) left(h *held) time.Duration {
+	d := h.command.GetExpiresIn().AsDuration()
+	if h.command.GetExpiresIn() == nil {
+		d = defaultExpiresIn
+	}
+	return d - a.cfg.clock.since(h.received)
+}
+
+func (a *Agent) expire(h *held) {
+	a.finish(h, result{target: &musterv1.Target{
+		State: musterv1.Target_EXPIRED, Reason: "it expired while it waited on the agent", EndTime: timestamp(time.Now()),
+	}})
+}
+
+// start decides that a command runs, and returns what is left to do.
+func (a *Agent) start(ctx context.Context, h *held) func() {
+	mark := rand.Text()
+	started := a.ledger.start(h, mark, a.cfg.clock.now())
+	if started == nil {
+		return nil
+	}
+	return func() {
+		if err := <-started; err != nil {
+			<-a.finish(h, result{target: a.rejected(h.id, fmt.Sprintf("not started: it could not be journaled: %v", err))})
+			return
+		}
+		a.tell(h)
+		a.log.Debug("command started", "cmd", h.id, "type", h.command.Type)
+		<-a.finish(h, h.job.run(ctx, run{mark: mark, joined: func(g plugin.Group) { a.ledger.joined(h, g) }}))
+	}
+}
+
+// finish makes a command final. The channel is closed when that is on disk.
+func (a *Agent) finish(h *held, r result) <-chan struct{} {
+	t := r.target
+	t.CommandId, t.AgentId = h.id, a.id
+	if r.ran {
+		if err := a.outputs.save(t, r.stdout, r.stderr); err != nil {
+			a.metrics.outputCut.Inc()
+			a.log.Error("output not kept", "cmd", h.id, "err", err)
+		}
+	}
+	done := make(chan struct{})
+	a.ledger.end(h, t, func(h *held, err error) {
+		a.ended(h, err)
+		close(done)
+	})
+	return done
+}
+
+// ended is called when a final state is on disk, or cannot be.
+func (a *Agent) ended(h *held, err error) {
+	t := h.final
+	a.metrics.ended.WithLabelValues(t.State.String()).Inc()
+	a.log.Info("command ended", "cmd", h.id, "state", t.State, "reason", t.Reason)
+	if err != nil {
+		a.log.Error("the end of a command is not in the journal", "cmd", h.id, "err", err)
+	}
+	a.outbox.tell(t)
+}
+
+// tell reports where a command stands, if that may be told yet.
+func (a *Agent) tell(h *held) {
+	t, ok := a.ledger.standing(h)
+	if !ok {
+		return
+	}
+	if t != h.final {
+		t.AgentId, t.JournalSeq = a.id, a.journal.position().Seq
+	}
+	a.outbox.tell(t)
+}
+
+// settle forgets what the coordinator has stored.
+func (a *Agent) settle(ids []string) {
+	a.ledger.settle(ids, func(id string) { a.outputs.remove(id) })
+	for _, id := range ids {
+		a.outbox.forget(id)
+	}
+}
+
+func (a *Agent) rejected(id, why string) *musterv1.Target {
+	return &musterv1.Target{
+		CommandId: id, AgentId: a.id, State: musterv1.Target_REJECTED, Reason: reason(why), EndTime: timestamp(time.Now()),
+	}
+}

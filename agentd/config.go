@@ -1,0 +1,83 @@
+package agentd
+
+import (
+	"cmp"
+	"fmt"
+	"log/slog"
+	"time"
+	"unicode/utf8"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/musterhq/muster/plugin"
+)
+
+// Config is how an agent is set up. Only Dir is required; the zero value of
+// each other field is its default, given in brackets.
+type Config struct {
+	Dir       string            // data folder, made if it is missing
+	ID        string            // (what an earlier start stored, else the host name)
+	Type      string            // (muster-agentd)
+	Version   string            // of the agent software
+	Tags      map[string]string //
+	PluginDir string            // (no plugins)
+	Allow     []string          // built-in types that this agent must allow: exec (none)
+
+	StopGrace time.Duration // between TERM and KILL of a program (10s)
+	Parallel  int           // programs at once (4)
+	Queue     int           // commands that wait to be started; more are answered Busy (1,000)
+	Held      int           // commands in the journal that are not settled; more are answered Busy (10,000)
+	OutputCap int           // bytes kept of each stream (1 MiB)
+
+	Log     *slog.Logger          // (discard)
+	Metrics prometheus.Registerer // where counters are registered; they count without it (nil)
+
+	clock  clock // (the machine's)
+	window int   // settled ids that are remembered (10,000)
+}
+
+const maxTags = 16 << 10
+
+func (c Config) withDefaults() Config {
+	c.Type = cmp.Or(c.Type, "muster-agentd")
+	c.StopGrace = cmp.Or(c.StopGrace, 10*time.Second)
+	c.Parallel = cmp.Or(c.Parallel, 4)
+	c.Queue = cmp.Or(c.Queue, 1000)
+	c.Held = cmp.Or(c.Held, 10_000)
+	c.OutputCap = cmp.Or(c.OutputCap, 1<<20)
+	c.window = cmp.Or(c.window, 10_000)
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.clock.boot == nil {
+		c.clock = machineClock()
+	}
+	return c
+}
+
+func (c Config) check() error {
+	if c.Dir == "" {
+		return fmt.Errorf("agent: no data folder given")
+	}
+	size := 0
+	for k, v := range c.Tags {
+		if !utf8.ValidString(k + v) {
+			return fmt.Errorf("agent: tag %q: not UTF-8", k)
+		}
+		size += len(k) + len(v)
+	}
+	if size > maxTags {
+		return fmt.Errorf("agent: tags of %d bytes, at most %d", size, maxTags)
+	}
+	for _, name := range c.Allow {
+		if name != execType {
+			return fmt.Errorf("agent: --allow %s: only %s can be allowed", name, execType)
+		}
+	}
+	if c.PluginDir != "" {
+		if _, err := plugin.Folder(c.PluginDir).Types(); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,100 @@
+package agentd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/musterhq/muster/plugin"
+	musterv1 "github.com/musterhq/muster/proto/muster/v1"
+)
+
+// execJob runs an argv. Its input is
+//
+//	{"argv": ["prog", "arg", …], "env": {"NAME": "value"}, "dir": "/path", "stdin": "text"}
+//
+// of which only argv is required. The argv goes to the program as it is; there
+// is no shell. The environment is the agent's with env over it; the directory
+// is / unless dir is given.
+type execJob struct{ program plugin.Program }
+
+func newExec(c *musterv1.Command, p plugin.Program) (job, error) {
+	in, err := object(c.Input, "argv", "env", "dir", "stdin")
+	if err != nil {
+		return nil, err
+	}
+	argv, err := in.strings("argv")
+	if err != nil {
+		return nil, err
+	}
+	env, err := in.table("env")
+	if err != nil {
+		return nil, err
+	}
+	dir, _, err := in.string("dir")
+	if err != nil {
+		return nil, err
+	}
+	stdin, given, err := in.string("stdin")
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case len(argv) == 0:
+		return nil, errors.New("input.argv: want at least the program's name")
+	case argv[0] == "":
+		return nil, errors.New("input.argv[0]: the program's name is empty")
+	case dir != "" && !filepath.IsAbs(dir), strings.IndexByte(dir, 0) >= 0:
+		return nil, fmt.Errorf("input.dir: %.200q is not an absolute path", dir)
+	}
+	for i, arg := range argv {
+		if strings.IndexByte(arg, 0) >= 0 {
+			return nil, fmt.Errorf("input.argv[%d]: a NUL byte cannot be passed to a program", i)
+		}
+	}
+	extra, err := variables(env)
+	if err != nil {
+		return nil, err
+	}
+	p.Args, p.Dir, p.Env = argv, dir, plugin.Environ(append(extra, musters(p.Env)...)...)
+	if given {
+		p.Stdin = []byte(stdin)
+	}
+	return &execJob{program: p}, nil
+}
+
+func (j *execJob) run(ctx context.Context, r run) result {
+	p := j.program
+	p.Marker, p.Started = marker(r.mark), r.joined
+	o := plugin.Run(ctx, p)
+	return result{target: outcome(o, p.Timeout), stdout: o.Stdout, stderr: o.Stderr, ran: o.StartErr == nil}
+}
+
+// variables makes environment entries of what a command asks for.
+func variables(env map[string]string) ([]string, error) {
+	var list []string
+	for name, value := range env {
+		switch {
+		case name == "" || strings.ContainsAny(name, "=\x00"):
+			return nil, fmt.Errorf("input.env: %.100q is not a variable's name", name)
+		case plugin.Reserved(name):
+			return nil, fmt.Errorf("input.env.%.100s: names that begin with MUSTER_ are reserved", name)
+		case strings.IndexByte(value, 0) >= 0:
+			return nil, fmt.Errorf("input.env.%.100s: a NUL byte cannot be passed to a program", name)
+		}
+		list = append(list, name+"="+value)
+	}
+	return list, nil
+}
+
+// musters are the entries of env that are the contract's.
+func musters(env []string) (own []string) {
+	for _, kv := range env {
+		if plugin.Reserved(kv) {
+			own = append(own, kv)
+		}
+	}
+	return own
+}

@@ -1,0 +1,95 @@
+package agentd
+
+import (
+	"net"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/musterhq/muster/bus"
+)
+
+// fakeLink takes so many messages until it is drained.
+type fakeLink struct {
+	mu       sync.Mutex
+	room     int
+	sent     []proto.Message
+	promoted bool
+	closed   error
+	drained  chan struct{}
+	done     chan struct{}
+}
+
+func newFakeLink(room int) *fakeLink {
+	return &fakeLink{room: room, drained: make(chan struct{}, 1), done: make(chan struct{})}
+}
+
+func (l *fakeLink) Send(m proto.Message) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed != nil {
+		return bus.ErrNoPeer
+	}
+	if len(l.sent) >= l.room {
+		return bus.ErrQueueFull
+	}
+	l.sent = append(l.sent, proto.Clone(m))
+	return nil
+}
+
+// take returns what was sent, as the other side would read it.
+func (l *fakeLink) take() []proto.Message {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	sent := l.sent
+	l.sent = nil
+	select {
+	case l.drained <- struct{}{}:
+	default:
+	}
+	return sent
+}
+
+func (l *fakeLink) Close(cause error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed == nil {
+		l.closed = cause
+		close(l.done)
+	}
+}
+
+func (l *fakeLink) cause() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.closed
+}
+
+func (l *fakeLink) Promote() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.promoted = true
+}
+
+func (l *fakeLink) Drained() <-chan struct{} { return l.drained }
+func (l *fakeLink) Done() <-chan struct{}    { return l.done }
+func (l *fakeLink) Addr() net.Addr           { return &net.UnixAddr{Name: "fake", Net: "unix"} }
+
+type fakeDealer struct {
+	mu      sync.Mutex
+	window  time.Duration
+	holdOff time.Duration
+}
+
+func (d *fakeDealer) SetReconnectWindow(w time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.window = w
+}
+
+func (d *fakeDealer) HoldOff(w time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.holdOff = w
+}

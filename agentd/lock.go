@@ -1,0 +1,44 @@
+package agentd
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// lockDir makes this process the only one on the data folder until the file is
+// closed. The kernel drops the lock with the process, however it ends, so a
+// file that is left over means nothing.
+func lockDir(dir string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("data folder %s: %w", dir, err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		holder := make([]byte, 20)
+		n, _ := f.ReadAt(holder, 0)
+		f.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, fmt.Errorf("data folder %s is in use by another agent (process %s)", dir, strings.TrimSpace(string(holder[:n])))
+		}
+		return nil, fmt.Errorf("data folder %s: lock: %w", dir, err)
+	}
+	if err := f.Truncate(0); err == nil {
+		_, _ = f.WriteAt(fmt.Appendln(nil, os.Getpid()), 0)
+	}
+	return f, nil
+}
+
+// syncDir makes names that were made or changed in dir durable.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}
