@@ -38,7 +38,7 @@ func (c *cipher) seal(sum *[16]byte, box []byte, count uint64, flags byte, paylo
 	counter := head.crypt(c, count, 1+n)
 	copy(box, head.text()[:1+n])
 	if n < len(payload) {
-		c.xor(box[1+n:], payload[n:], &counter)
+		salsa.XORKeyStream(box[1+n:], payload[n:], &counter, &c.key)
 	}
 	poly1305.Sum(sum, box, head.sumKey())
 }
@@ -56,15 +56,9 @@ func (c *cipher) open(dst []byte, sum *[16]byte, box []byte, count uint64) (flag
 	dst = slices.Grow(dst, size)[:start+size]
 	copy(dst[start:], head.text()[1:n])
 	if n < len(box) {
-		c.xor(dst[start+n-1:], box[n:], &counter)
+		salsa.XORKeyStream(dst[start+n-1:], box[n:], &counter, &c.key)
 	}
 	return head.text()[0], dst, true
-}
-
-// xor encrypts or decrypts what follows the head.
-func (c *cipher) xor(out, in []byte, counter *[16]byte) {
-	done := xorSixes(out, in, counter, &c.key)
-	salsa.XORKeyStream(out[done:], in[done:], counter, &c.key)
 }
 
 // head is the first four blocks of the cipher's stream, with text in them: the
