@@ -4,10 +4,15 @@ import (
 	"net/http"
 
 	"github.com/labstack/echo/v4"
+	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
 	musterv1 "github.com/musterhq/muster/proto/muster/v1"
 )
+
+// largePage lets a page of agents with long attributes through, which gRPC alone
+// stops at 4 MiB.
+var largePage = grpc.MaxCallRecvMsgSize(32 << 20)
 
 func (s *Server) listAgents(c echo.Context) error {
 	q, err := readQuery(c, "page_size", "page_token")

@@ -2,33 +2,34 @@ package northbound
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/url"
 
 	"github.com/labstack/echo/v4"
-	"google.golang.org/grpc"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	musterv1 "github.com/musterhq/muster/proto/muster/v1"
 )
 
-// largePage lets a page of commands with long inputs through; gRPC alone stops
-// at 4 MiB.
-var largePage = grpc.MaxCallRecvMsgSize(32 << 20)
-
 // notInCommand are the fields of a Command that a request must not bring.
 var notInCommand = map[protoreflect.FullName]bool{
-	"muster.v1.Command.id":          true,
-	"muster.v1.Command.expire_time": true,
-	"muster.v1.Command.state":       true,
-	"muster.v1.Command.counts":      true,
-	"muster.v1.Command.create_time": true,
-	"muster.v1.Command.end_time":    true,
+	"muster.v1.Command.id":           true,
+	"muster.v1.Command.expire_time":  true,
+	"muster.v1.Command.state":        true,
+	"muster.v1.Command.state_reason": true,
+	"muster.v1.Command.counts":       true,
+	"muster.v1.Command.create_time":  true,
+	"muster.v1.Command.end_time":     true,
 }
 
 func (s *Server) createCommand(c echo.Context) error {
 	if _, err := readQuery(c); err != nil {
+		return err
+	}
+	key, err := idempotencyKey(c)
+	if err != nil {
 		return err
 	}
 	command := &musterv1.Command{}
@@ -37,12 +38,31 @@ func (s *Server) createCommand(c echo.Context) error {
 	}
 	ctx, cancel := call(c, 0)
 	defer cancel()
-	created, err := s.commands.CreateCommand(ctx, &musterv1.CreateCommandRequest{Command: command})
+	created, err := s.commands.CreateCommand(ctx, &musterv1.CreateCommandRequest{Command: command, IdempotencyKey: key})
 	if err != nil {
 		return inBody(err, "command")
 	}
 	c.Response().Header().Set("Location", "/v1/commands/"+url.PathEscape(created.GetId()))
 	return answer(c, http.StatusAccepted, created)
+}
+
+// idempotencyKey is "" without the header. What the key promises is the
+// coordinator's to keep.
+func idempotencyKey(c echo.Context) (string, error) {
+	const header, longest = "Idempotency-Key", 255
+	given := c.Request().Header.Values(header)
+	if len(given) == 0 {
+		return "", nil
+	}
+	key := given[0]
+	ok := len(given) == 1 && key != "" && len(key) <= longest
+	for _, b := range []byte(key) {
+		ok = ok && b >= ' ' && b <= '~'
+	}
+	if !ok {
+		return "", refuse(http.StatusBadRequest, "INVALID_IDEMPOTENCY_KEY", fmt.Sprintf("%s must be given once, as 1 to %d printable ASCII characters", header, longest))
+	}
+	return key, nil
 }
 
 func (s *Server) listCommands(c echo.Context) error {
@@ -56,7 +76,7 @@ func (s *Server) listCommands(c echo.Context) error {
 	}
 	ctx, cancel := call(c, 0)
 	defer cancel()
-	page, err := s.commands.ListCommands(ctx, &musterv1.ListCommandsRequest{PageSize: size, PageToken: q["page_token"]}, largePage)
+	page, err := s.commands.ListCommands(ctx, &musterv1.ListCommandsRequest{PageSize: size, PageToken: q["page_token"]})
 	if err != nil {
 		return err
 	}
@@ -102,7 +122,7 @@ func (s *Server) listTargets(c echo.Context) error {
 	}
 	ctx, cancel := call(c, 0)
 	defer cancel()
-	page, err := s.commands.ListTargets(ctx, &musterv1.ListTargetsRequest{CommandId: c.Param("id"), PageSize: size, PageToken: q["page_token"]}, largePage)
+	page, err := s.commands.ListTargets(ctx, &musterv1.ListTargetsRequest{CommandId: c.Param("id"), PageSize: size, PageToken: q["page_token"]})
 	if err != nil {
 		return err
 	}

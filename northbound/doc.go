@@ -13,7 +13,7 @@
 // follows their descriptors. Fields have their proto names, enums their short
 // names ("QUEUE"), times are RFC 3339 in UTC, durations are written as people
 // do ("90s", "1h30m", "7d"). Zero values and unspecified enums are left out,
-// except scalars declared optional and the rows of a list.
+// except scalars declared optional and the list of a page.
 //
 // Reading is strict, on every route: an unknown field, a key given twice, a
 // value of the wrong type or out of range, null, a field that the server sets,

@@ -72,6 +72,7 @@ var statuses = map[codes.Code]struct {
 	codes.Unauthenticated:    {http.StatusUnauthorized, "UNAUTHENTICATED"},
 	codes.PermissionDenied:   {http.StatusForbidden, "PERMISSION_DENIED"},
 	codes.Unavailable:        {http.StatusServiceUnavailable, "UNAVAILABLE"},
+	codes.Canceled:           {http.StatusServiceUnavailable, "CANCELLED"}, // by the coordinator: a client that gave up is gone
 	codes.DeadlineExceeded:   {http.StatusGatewayTimeout, "DEADLINE_EXCEEDED"},
 }
 

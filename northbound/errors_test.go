@@ -61,6 +61,7 @@ func TestStatusesAreAnsweredByOneTable(t *testing.T) {
 		{refused(codes.ResourceExhausted, "no space", &errdetails.ErrorInfo{Reason: "DISK_FULL"}), 507, "DISK_FULL", "Retry-After", ""},
 		{refused(codes.Unavailable, "dial unix /secret"), 503, "UNAVAILABLE", "Retry-After", "1"},
 		{refused(codes.Unavailable, "busy", &errdetails.ErrorInfo{Reason: "BUSY"}), 503, "BUSY", "Retry-After", "1"},
+		{refused(codes.Canceled, "stopping"), 503, "CANCELLED", "Retry-After", "1"},
 		{refused(codes.DeadlineExceeded, "late"), 504, "DEADLINE_EXCEEDED", "", ""},
 		{refused(codes.Internal, "secret"), 500, "INTERNAL", "", ""},
 		{refused(codes.DataLoss, "secret"), 500, "INTERNAL", "", ""},

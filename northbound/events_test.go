@@ -167,10 +167,10 @@ func TestEventsStartWithoutAHeader(t *testing.T) {
 	})
 }
 
-// 20 clients that never read, one that is gone, 10 good ones, 2,000 events.
+// 20 clients that never read, one that is gone, 10 good ones, 1,000 events.
 func TestC100ClientsThatDoNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const events = 2000
+		const events = 1000
 		go1 := make(chan struct{})
 		var watching atomic.Int64
 		fake := working()

@@ -125,10 +125,7 @@ func (r *reader) value(empty func() protoreflect.Value, fd protoreflect.FieldDes
 		v := empty()
 		return v, r.message(v.Message())
 	case protoreflect.StringKind:
-		if r.next() != '"' {
-			return none, r.wrongType("a string")
-		}
-		text, err := r.text()
+		text, err := r.str(fd)
 		return protoreflect.ValueOfString(text), err
 	case protoreflect.BoolKind:
 		switch r.next() {
@@ -174,6 +171,21 @@ func (r *reader) wrongType(want string) error {
 		return r.fault("NULL", "must be %s, not null; leave the field out instead", want)
 	}
 	return r.fault("WRONG_TYPE", "must be %s, not %s", want, word)
+}
+
+func (r *reader) str(fd protoreflect.FieldDescriptor) (string, error) {
+	want := "a string"
+	if hasOption(fd, musterv1.E_CountOrPercent) {
+		want = `a count or a share such as "10%"`
+		if b := r.next(); b == '-' || '0' <= b && b <= '9' {
+			n, err := r.integer(0, math.MaxUint32)
+			return strconv.FormatInt(n, 10), err
+		}
+	}
+	if r.next() != '"' {
+		return "", r.wrongType(want)
+	}
+	return r.text()
 }
 
 func (r *reader) numeral(want string) (string, error) {

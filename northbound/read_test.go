@@ -26,7 +26,8 @@ func TestReadCommand(t *testing.T) {
 	err := readJSON([]byte(`
 		{"type": "exec", "name": "caf\u00e9 \ud83d\ude00 / \/", "input": {"argv": ["a",  "b"], "n": 9007199254740993},
 		 "target": {"agents": ["web-1", "web-2"]}, "timeout": "1h30m", "expires_in": "7d12h",
-		 "idempotent": true, "labels": {"env": "prod", "": "empty key"}, "when_offline": "QUEUE"}
+		 "idempotent": true, "labels": {"env": "prod", "": "empty key"}, "when_offline": "QUEUE",
+		 "rollout": {"canary": 5, "batch": "10%", "max_failures": "3"}}
 	`), got, inRequest)
 	if err != nil {
 		t.Fatal(err)
@@ -36,6 +37,7 @@ func TestReadCommand(t *testing.T) {
 		Target:  &musterv1.TargetSelector{Agents: []string{"web-1", "web-2"}},
 		Timeout: durationpb.New(90 * time.Minute), ExpiresIn: durationpb.New(180 * time.Hour),
 		Idempotent: true, Labels: map[string]string{"env": "prod", "": "empty key"}, WhenOffline: musterv1.Command_QUEUE,
+		Rollout: &musterv1.Rollout{Canary: "5", Batch: "10%", MaxFailures: "3"},
 	}
 	if !proto.Equal(got, want) {
 		t.Errorf("got  %v\nwant %v", got, want)
@@ -74,6 +76,10 @@ func TestC098ReaderNamesTheField(t *testing.T) {
 		{`{"when_offline":"queue"}`, "INVALID_VALUE", "when_offline", "one of QUEUE, CANCEL"},
 		{`{"when_offline":"WHEN_OFFLINE_UNSPECIFIED"}`, "INVALID_VALUE", "when_offline", "one of QUEUE, CANCEL"},
 		{`{"when_offline":1}`, "WRONG_TYPE", "when_offline", "one of QUEUE, CANCEL, not a number"},
+		{`{"rollout":{"batch":1.5}}`, "WRONG_TYPE", "rollout.batch", "whole number"},
+		{`{"rollout":{"batch":-1}}`, "OUT_OF_RANGE", "rollout.batch", "from 0"},
+		{`{"rollout":{"batch":true}}`, "WRONG_TYPE", "rollout.batch", `a count or a share such as "10%"`},
+		{`{"state_reason":"x"}`, "SET_BY_SERVER", "state_reason", "set by the server"},
 		{`{"id":"x"}`, "SET_BY_SERVER", "id", "set by the server"},
 		{`{"id":9007199254740993}`, "SET_BY_SERVER", "id", "set by the server"},
 		{`{"state":"OPEN"}`, "SET_BY_SERVER", "state", "set by the server"},
@@ -222,7 +228,7 @@ func FuzzReader(f *testing.F) {
 		`{"timeout":"0.1ns","expires_in":"106751d","create_time":"9999-12-31T23:59:59.999999999Z","state":"DONE","counts":{"total":7}}`,
 		`{"command_id":"x","exit_code":0,"result":[1e400,"\u2028"],"stdout":{"size":1.5e300},"stderr":{}}`,
 		`{"commands":[{"input":  9007199254740993 },{}],"next_page_token":"\u0000"}`,
-		`{"input":"\ud83d\ude00\ud83d"}`, `{"offset":1,"data":"AAEC/w==","stream":"STDOUT"}`,
+		`{"rollout":{"canary":5,"batch":"10%","max_failures":"007"}}`, `{"input":"\ud83d\ude00\ud83d"}`, `{"offset":1,"data":"AAEC/w==","stream":"STDOUT"}`,
 	} {
 		f.Add([]byte(seed))
 	}

@@ -102,6 +102,33 @@ func TestRequestsBecomeCalls(t *testing.T) {
 	}
 }
 
+func TestC099IdempotencyKeyIsHandedOn(t *testing.T) {
+	fake := working()
+	var key string
+	fake.commands.create = func(_ context.Context, r *musterv1.CreateCommandRequest) (*musterv1.Command, error) {
+		key = r.GetIdempotencyKey()
+		return &musterv1.Command{Id: "01J"}, nil
+	}
+	n := serve(t, fake)
+	ask := func(headers string) *reply {
+		c := n.dial(t)
+		c.send(t, postHead+headers+"Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{}")
+		return c.answer(t, "POST")
+	}
+	for header, want := range map[string]string{"": "", "Idempotency-Key: a b~1\r\n": "a b~1"} {
+		if got := ask(header); got.status != 202 || key != want {
+			t.Errorf("%q: %d with key %q", header, got.status, key)
+		}
+	}
+	key = "not called"
+	for _, value := range []string{"", strings.Repeat("k", 10<<10), "a\tb", "\xc3\xa9", "a\r\nIdempotency-Key: a"} {
+		ask("Idempotency-Key: "+value+"\r\n").want(t, 400, "INVALID_IDEMPOTENCY_KEY")
+	}
+	if key != "not called" {
+		t.Errorf("called with %q", key)
+	}
+}
+
 func TestWithoutTokenThereIsNoCall(t *testing.T) {
 	fake := &coordinator{} // a call would be 500
 	s := service(t, fake)

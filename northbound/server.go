@@ -50,7 +50,9 @@ type Server struct {
 }
 
 // New builds a Server that asks the services behind conn. conn stays the
-// caller's to close, after Serve has returned.
+// caller's to close, after Serve has returned. It should be dialled with
+// grpc.WithStaticStreamWindowSize(64 << 10): gRPC's own window grows up to
+// 16 MiB, which each event client that does not read could then hold.
 func New(conn grpc.ClientConnInterface, config Config) *Server {
 	s := &Server{
 		agents:   musterv1.NewAgentsClient(conn),

@@ -23,7 +23,7 @@ import (
 // valid JSON: what cannot be shown is told under "unreadable".
 func writeJSON(m proto.Message) []byte {
 	w := writer{}
-	w.message(m.ProtoReflect(), true)
+	w.message(m.ProtoReflect())
 	return w.buf
 }
 
@@ -58,15 +58,16 @@ func (w *writer) key(name string) {
 	w.buf = append(w.buf, ':')
 }
 
-func (w *writer) message(m protoreflect.Message, top bool) {
+func (w *writer) message(m protoreflect.Message) {
 	var bad []*unreadable
 	w.raw("{")
 	fields := m.Descriptor().Fields()
+	page := fields.ByName("next_page_token") != nil
 	for i := range fields.Len() {
 		fd := fields.Get(i)
 		// A page without rows still has its list: scripts iterate over it.
-		rows := top && fd.IsList() && fd.Kind() == protoreflect.MessageKind
-		if isInternal(fd) || !m.Has(fd) && !rows {
+		rows := page && fd.IsList()
+		if !m.Has(fd) && !rows || isInternal(fd) {
 			continue
 		}
 		bad = append(bad, w.field(fd, m.Get(fd))...)
@@ -169,12 +170,16 @@ func (w *writer) value(fd protoreflect.FieldDescriptor, v protoreflect.Value) *u
 		case durationName:
 			return w.duration(v.Message().Interface().(*durationpb.Duration))
 		}
-		w.message(v.Message(), false)
+		w.message(v.Message())
 	case protoreflect.StringKind:
 		if !utf8.ValidString(v.String()) {
 			return &unreadable{reason: "not UTF-8", bytes: []byte(v.String())}
 		}
-		w.text(v.String())
+		if hasOption(fd, musterv1.E_CountOrPercent) && isCount(v.String()) {
+			w.raw(v.String())
+		} else {
+			w.text(v.String())
+		}
 	case protoreflect.BoolKind:
 		w.buf = strconv.AppendBool(w.buf, v.Bool())
 	case protoreflect.Int32Kind:
@@ -202,6 +207,12 @@ func (w *writer) value(fd protoreflect.FieldDescriptor, v protoreflect.Value) *u
 		return &unreadable{reason: "cannot be shown as JSON"}
 	}
 	return nil
+}
+
+// isCount is true for what the reader makes of a number.
+func isCount(text string) bool {
+	n, err := strconv.ParseUint(text, 10, 32)
+	return err == nil && strconv.FormatUint(n, 10) == text
 }
 
 // double writes whole numbers without an exponent, so that sizes read well.

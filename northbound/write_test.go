@@ -37,6 +37,7 @@ func TestWrite(t *testing.T) {
 			&musterv1.Target{ExitCode: proto.Int32(0), JournalSeq: 7, Stdout: &musterv1.Output{Size: 1 << 40, Kept: 1}, Stderr: &musterv1.Output{Size: 1.5}},
 			`{"exit_code":0,"stdout":{"size":1099511627776,"kept":1},"stderr":{"size":1.5}}`,
 		},
+		{&musterv1.Rollout{Canary: "5", Batch: "10%", MaxFailures: "007"}, `{"canary":5,"batch":"10%","max_failures":"007"}`},
 		{&musterv1.Target{ExitCode: proto.Int32(-1)}, `{"exit_code":-1}`},
 		{&musterv1.Agent{Journal: &musterv1.JournalPosition{Epoch: "secret"}, CommandTypes: []string{"exec", "ping"}}, `{"command_types":["exec","ping"]}`},
 		{&musterv1.OutputChunk{Data: []byte("\xff\x00"), Stream: musterv1.Stream_STDOUT}, `{"stream":"STDOUT","data":"/wA="}`},
