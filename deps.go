@@ -3,6 +3,7 @@
 package deps
 
 import (
+	_ "cel.dev/cel-go/cel"
 	_ "github.com/go-zeromq/zmq4"
 	_ "github.com/go-zeromq/zmq4/security/null"
 	_ "github.com/jedib0t/go-pretty/v6/table"

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/musterhq/muster/coordinator/store"
 	musterv1 "github.com/musterhq/muster/proto/muster/v1"
 )
 
@@ -37,8 +38,29 @@ func (s *agentService) ListAgents(_ context.Context, req *musterv1.ListAgentsReq
 }
 
 func (s *agentService) GetAgent(_ context.Context, req *musterv1.GetAgentRequest) (*musterv1.Agent, error) {
-	if a := s.c.fleet.view(req.Id); a != nil {
-		return a, nil
+	a := s.c.fleet.view(req.Id)
+	if a == nil {
+		return nil, notFound("agent", req.Id)
 	}
-	return nil, notFound("agent", req.Id)
+	a.Queue = s.c.ledger.queueOf(req.Id)
+	s.c.fleet.refusal(req.Id, a.Queue)
+	return a, nil
+}
+
+// SetMaintenance holds an agent's queue, or frees it.
+func (s *agentService) SetMaintenance(ctx context.Context, req *musterv1.SetMaintenanceRequest) (*musterv1.Agent, error) {
+	row := s.c.fleet.rowOf(req.Id)
+	if row == nil {
+		return nil, notFound("agent", req.Id)
+	}
+	if row.Maintenance != req.Maintenance {
+		row.Maintenance = req.Maintenance
+		if _, err := s.c.store.Commit(ctx, store.Batch{Ops: []store.Op{putAgent(row)}}); err != nil {
+			return nil, err
+		}
+		s.c.fleet.setMaintenance(req.Id, req.Maintenance)
+		s.c.feed.publish(&musterv1.Event{Kind: "agent", Agent: s.c.fleet.view(req.Id)})
+		s.c.dispatch.wake(req.Id)
+	}
+	return s.GetAgent(ctx, &musterv1.GetAgentRequest{Id: req.Id})
 }

@@ -20,7 +20,7 @@ func checkCommand(m *musterv1.Command) error {
 	if m == nil {
 		return invalid("command", "a command is needed")
 	}
-	if m.Id != "" || m.State != 0 || m.Counts != nil || m.CreateTime != nil || m.EndTime != nil || m.ExpireTime != nil {
+	if m.Id != "" || m.State != 0 || m.Counts != nil || m.CreateTime != nil || m.EndTime != nil || m.ExpireTime != nil || m.StateReason != "" {
 		f.add("command", "id, state, counts and the times are set by the coordinator")
 	}
 	if !typeForm.MatchString(m.Type) {
@@ -45,6 +45,10 @@ func checkCommand(m *musterv1.Command) error {
 			f.add(fmt.Sprintf("labels[%.150q]", k), "a label has a name of 1 to 128 bytes and a value of at most 1024")
 		}
 	}
+	if r := m.Rollout; r != nil {
+		f.pause("rollout.pause_between", r.PauseBetween, maxExpiry)
+		f.duration("rollout.vanish_after", r.VanishAfter, maxExpiry)
+	}
 	if m.WhenOffline < 0 || m.WhenOffline > musterv1.Command_CANCEL {
 		f.add("when_offline", "QUEUE or CANCEL is needed")
 	}
@@ -64,12 +68,19 @@ func (f *faults) duration(field string, d *durationpb.Duration, limit time.Durat
 	}
 }
 
+// pause is like duration, but may be nothing.
+func (f *faults) pause(field string, d *durationpb.Duration, limit time.Duration) {
+	if d != nil && (!d.IsValid() || d.AsDuration() < 0 || d.AsDuration() > limit) {
+		f.add(field, "want a duration from 0s to %s", limit)
+	}
+}
+
 func (f *faults) target(t *musterv1.TargetSelector) {
 	switch {
-	case t == nil || !t.All && len(t.Agents) == 0:
-		f.add("target", "say who it is for: agents (a list that is not empty) or all")
-	case t.All && len(t.Agents) > 0:
-		f.add("target", "agents and all exclude each other")
+	case t == nil || !t.All && len(t.Agents) == 0 && t.Where == "":
+		f.add("target", "say who it is for: agents (a list that is not empty), all, or where")
+	case t.All && len(t.Agents) > 0 || t.All && t.Where != "" || len(t.Agents) > 0 && t.Where != "":
+		f.add("target", "agents, all and where exclude each other")
 	case len(t.Agents) > maxTargets:
 		f.add("target.agents", "%d agents, at most %d", len(t.Agents), maxTargets)
 	}

@@ -24,7 +24,7 @@ type commandService struct {
 }
 
 func (s *commandService) CreateCommand(ctx context.Context, req *musterv1.CreateCommandRequest) (*musterv1.Command, error) {
-	return s.c.submit(ctx, req.Command)
+	return s.c.submit(ctx, req.Command, req.IdempotencyKey)
 }
 
 func (s *commandService) GetCommand(ctx context.Context, req *musterv1.GetCommandRequest) (*musterv1.Command, error) {
@@ -42,57 +42,10 @@ func (s *commandService) GetCommand(ctx context.Context, req *musterv1.GetComman
 	return s.c.command(ctx, req.Id)
 }
 
-func (s *commandService) ListCommands(ctx context.Context, req *musterv1.ListCommandsRequest) (*musterv1.ListCommandsResponse, error) {
-	last, err := pageStart(req.PageToken, "commands")
-	if err != nil {
-		return nil, err
-	}
-	r := store.Range{Prefix: []byte(cmdPrefix), Limit: pageSize(req.PageSize), Reverse: true}
-	if last != "" {
-		r.After = cmdKey(last)
-	}
-	page, err := s.c.store.Scan(ctx, spaceHistory, r)
-	if err != nil {
-		return nil, err
-	}
-	sums, err := s.summaries(ctx, page.Items)
-	if err != nil {
-		return nil, err
-	}
-	resp := &musterv1.ListCommandsResponse{}
-	bytes := 0
-	for i, kv := range page.Items {
-		id, _ := splitKey(kv.Key, cmdPrefix)
-		cmd, _, open := s.c.ledger.command(id)
-		if !open {
-			if cmd, err = stored(kv, sums[i]); err != nil {
-				s.c.log.Error("command not read; it is left out of the list", "cmd", id, "err", err)
-				continue
-			}
-		}
-		resp.Commands = append(resp.Commands, cmd)
-		bytes += proto.Size(cmd)
-		if more := page.More || i < len(page.Items)-1; more && (bytes > maxPageBytes || i == len(page.Items)-1) {
-			resp.NextPageToken = pageToken("commands", id)
-			break
-		}
-	}
-	return resp, nil
-}
-
-func (s *commandService) summaries(ctx context.Context, heads []store.KV) ([]store.KV, error) {
-	keys := make([][]byte, len(heads))
-	for i, kv := range heads {
-		id, _ := splitKey(kv.Key, cmdPrefix)
-		keys[i] = sumKey(id)
-	}
-	if len(keys) == 0 {
-		return nil, nil
-	}
-	return s.c.store.Get(ctx, spaceHistory, keys...)
-}
-
 func (s *commandService) ListTargets(ctx context.Context, req *musterv1.ListTargetsRequest) (*musterv1.ListTargetsResponse, error) {
+	if len(req.States) > 0 {
+		return s.listByState(ctx, req)
+	}
 	last, err := pageStart(req.PageToken, "targets")
 	if err != nil {
 		return nil, err
@@ -129,6 +82,34 @@ func (s *commandService) ListTargets(ctx context.Context, req *musterv1.ListTarg
 		resp.NextPageToken = pageToken("targets", resp.Targets[len(resp.Targets)-1].AgentId)
 	}
 	return resp, nil
+}
+
+// listByState is ListTargets for some states only: it walks the pages of the
+// whole list and keeps what fits, for filterTime.
+func (s *commandService) listByState(ctx context.Context, req *musterv1.ListTargetsRequest) (*musterv1.ListTargetsResponse, error) {
+	all := &musterv1.ListTargetsRequest{CommandId: req.CommandId, PageSize: maxPage, PageToken: req.PageToken}
+	resp := &musterv1.ListTargetsResponse{}
+	size, until := pageSize(req.PageSize), time.Now().Add(filterTime)
+	for {
+		page, err := s.ListTargets(ctx, all)
+		if err != nil {
+			return nil, err
+		}
+		for i, t := range page.Targets {
+			if slices.Contains(req.States, t.State) {
+				resp.Targets = append(resp.Targets, t)
+			}
+			if len(resp.Targets) == size && (i < len(page.Targets)-1 || page.NextPageToken != "") {
+				resp.NextPageToken = pageToken("targets", t.AgentId)
+				return resp, nil
+			}
+		}
+		if page.NextPageToken == "" || time.Now().After(until) {
+			resp.NextPageToken = page.NextPageToken
+			return resp, nil
+		}
+		all.PageToken = page.NextPageToken
+	}
 }
 
 // listed returns up to n targets of an ended command after the given agent.

@@ -44,6 +44,12 @@ func notFound(kind, id string) error {
 	return fail(codes.NotFound, "NOT_FOUND", fmt.Sprintf("%s %.150q is not known", kind, id))
 }
 
+// noTargets is for a selector that is right and selects nobody.
+func noTargets(field, msg string) error {
+	v := &errdetails.BadRequest_FieldViolation{Field: field, Description: msg}
+	return fail(codes.InvalidArgument, "NO_TARGETS", field+": "+msg, &errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{v}})
+}
+
 // unknownAgents names, at most 20 of them, the listed agents that nobody knows.
 func unknownAgents(listed, unknown []string) error {
 	f := &faults{}

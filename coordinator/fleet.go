@@ -32,7 +32,9 @@ type agent struct {
 	seq     uint32          // highest journal position it has told
 	status  musterv1.Agent_Status
 	session *session
-	silence *time.Timer  // fires when it may have been silent for too long
+	silence *time.Timer // fires when it may have been silent for too long
+	refused string      // what the agent refused last, for a person
+	refusal time.Time
 	seen    atomic.Int64 // when its last message came: nanoseconds since fleet.start
 }
 
@@ -67,14 +69,60 @@ func (f *fleet) at(since int64, now time.Time) time.Time {
 	return now.Add(time.Duration(since) - now.Sub(f.start)).Round(0)
 }
 
-// sessionOf returns the session to reach an agent by, or nil.
+// sessionOf returns the session to send commands to an agent by, or nil: it is
+// not connected, or under maintenance.
 func (f *fleet) sessionOf(id string) *session {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	if a := f.agents[id]; a != nil && !a.row.GetMaintenance() {
+		return a.session
+	}
+	return nil
+}
+
+// linkOf returns the session that an agent is connected by, or nil.
+func (f *fleet) linkOf(id string) *session {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	if a := f.agents[id]; a != nil {
 		return a.session
 	}
 	return nil
+}
+
+// rowOf returns a copy of an agent's stored row, or nil.
+func (f *fleet) rowOf(id string) *musterv1.Agent {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	if a := f.agents[id]; a != nil && a.row != nil {
+		return proto.CloneOf(a.row)
+	}
+	return nil
+}
+
+// setMaintenance notes what is stored.
+func (f *fleet) setMaintenance(id string, on bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if a := f.agents[id]; a != nil && a.row != nil {
+		a.row = proto.CloneOf(a.row)
+		a.row.Maintenance = on
+	}
+}
+
+// noteRefusal keeps what an agent refused last.
+func (f *fleet) noteRefusal(a *agent, what string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	a.refused, a.refusal = cutText(what, 300), time.Now()
+}
+
+func (f *fleet) refusal(id string, q *musterv1.AgentQueue) {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	if a := f.agents[id]; a != nil && a.refused != "" {
+		q.LastRefusal, q.LastRefusalTime = a.refused, timestamppb.New(a.refusal)
+	}
 }
 
 func (f *fleet) size() int {
@@ -105,6 +153,19 @@ func (f *fleet) offline(ids []string) (out []string) {
 		}
 	}
 	return out
+}
+
+// anyRuns reports whether one of these agents has the command type. One that
+// does not say which types it has may have any.
+func (f *fleet) anyRuns(ids []string, typ string) bool {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	for _, id := range ids {
+		if a := f.agents[id]; a != nil && a.row != nil && (len(a.row.CommandTypes) == 0 || slices.Contains(a.row.CommandTypes, typ)) {
+			return true
+		}
+	}
+	return false
 }
 
 // ids returns all agent ids, sorted. The caller must not change the slice.

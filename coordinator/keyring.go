@@ -169,7 +169,7 @@ func (c *Coordinator) decide(ctx context.Context, k *musterv1.Key, to musterv1.K
 
 // cutHolder closes the link of whoever is connected with a key.
 func (c *Coordinator) cutHolder(k *musterv1.Key) {
-	if s := c.fleet.sessionOf(k.AgentId); s != nil && s.peer.Key() == k.PublicKey {
+	if s := c.fleet.linkOf(k.AgentId); s != nil && s.peer.Key() == k.PublicKey {
 		s.peer.Close(ErrKeyRevoked)
 	}
 }

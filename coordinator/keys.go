@@ -15,6 +15,7 @@ import (
 //	  draft/ULID           nothing; there while target lists are written before their command
 //	  sum/ULID             CommandSummary, once ended
 //	  ctl/ULID             CommandControl, when somebody decided about it
+//	  idem/HASH            Idempotency, by token, operation and key
 //	  sent/ULID/n          SentMarks, written before the first send
 //	  res/ULID/AGENT       Target in its final state; the first one wins
 //	  late/ULID/AGENT      Target that came after a final state the coordinator had set
@@ -44,6 +45,7 @@ const (
 	draftPrefix = "draft/"
 	sumPrefix   = "sum/"
 	ctlPrefix   = "ctl/"
+	idemPrefix  = "idem/"
 	sentPrefix  = "sent/"
 	resPrefix   = "res/"
 	latePrefix  = "late/"

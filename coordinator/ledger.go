@@ -260,6 +260,26 @@ func (l *ledger) finals(ts []*musterv1.Target) (ended, halted, going []*openComm
 	return ended, halted, going
 }
 
+// queueOf says what waits for an agent.
+func (l *ledger) queueOf(agent string) *musterv1.AgentQueue {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	out := &musterv1.AgentQueue{}
+	q := l.queues[agent]
+	if q == nil {
+		return out
+	}
+	for _, e := range q.entries {
+		if e.oc.states[e.idx].told() == musterv1.Target_QUEUED {
+			out.Waiting++
+		} else {
+			out.InFlight++
+		}
+	}
+	out.OldestCommandId = q.entries[0].oc.cmd.Id
+	return out
+}
+
 // overBudget halts a command that has failed too often.
 func (l *ledger) overBudget(oc *openCommand) bool {
 	l.mu.Lock()

@@ -1,7 +1,9 @@
 package coordinator
 
 import (
+	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"strings"
 )
 
@@ -21,7 +23,13 @@ func pageSize(n uint32) int {
 // pageToken is where the next page goes on: after the last key of this one. It
 // holds nothing else, so it outlives restarts and the row itself.
 func pageToken(list, last string) string {
-	return base64.RawURLEncoding.EncodeToString([]byte(list + "\x00" + last))
+	return base64.RawURLEncoding.EncodeToString([]byte(digest(list) + "\x00" + last))
+}
+
+// digest keeps tokens short: a list's name may hold a whole filter.
+func digest(list string) string {
+	h := sha256.Sum256([]byte(list))
+	return hex.EncodeToString(h[:8])
 }
 
 func pageStart(token, list string) (after string, err error) {
@@ -30,7 +38,7 @@ func pageStart(token, list string) (after string, err error) {
 	}
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(token)
 	if err == nil && len(raw) < 512 {
-		if of, last, ok := strings.Cut(string(raw), "\x00"); ok && of == list && last != "" {
+		if of, last, ok := strings.Cut(string(raw), "\x00"); ok && of == digest(list) && last != "" {
 			return last, nil
 		}
 	}

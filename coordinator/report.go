@@ -37,6 +37,9 @@ func (c *Coordinator) onTarget(p *bus.Peer, _ *musterv1.Envelope, t *musterv1.Ta
 		}
 		return nil
 	}
+	if t.State == musterv1.Target_REJECTED {
+		c.fleet.noteRefusal(a, "command "+t.CommandId+" rejected: "+t.Reason)
+	}
 	c.record(s, a.id, t)
 	return nil
 }
@@ -138,9 +141,8 @@ func (c *Coordinator) checkTarget(a *agent, t *musterv1.Target) error {
 		return bad("state", "%s is not a state that an agent tells", t.State)
 	case !isCommandID(t.CommandId):
 		return bad("command_id", "%.40q is not a command id", t.CommandId)
-	case len(t.Reason) > maxReason:
-		t.Reason = cutText(t.Reason, maxReason)
 	}
+	t.Reason = cutText(t.Reason, maxReason)
 	if len(t.Result) > 0 && (len(t.Result) > maxResult || !json.Valid(t.Result)) {
 		return bad("result", "JSON of at most %d bytes is needed", maxResult)
 	}
@@ -159,8 +161,11 @@ func (c *Coordinator) checkTarget(a *agent, t *musterv1.Target) error {
 // validTime reports whether ts is absent or within the years 1 to 9999.
 func validTime(ts *timestamppb.Timestamp) bool { return ts == nil || ts.IsValid() }
 
-// cutText cuts s to n bytes between two characters.
+// cutText cuts s to at most n bytes, between two characters.
 func cutText(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
 	for n > 0 && !utf8.RuneStart(s[n]) {
 		n--
 	}
@@ -269,6 +274,7 @@ func (c *Coordinator) onBusy(p *bus.Peer, _ *musterv1.Envelope, m *musterv1.Busy
 	}
 	if r, open := c.ledger.find(m.CommandId, a.id); open {
 		after := min(max(m.RetryAfter.AsDuration(), time.Second), time.Minute)
+		c.fleet.noteRefusal(a, "busy: its queue is full; command "+m.CommandId+" is sent again in "+after.String())
 		c.ledger.hold(r, time.Now().Add(after))
 		c.ledger.wakeAt(a.id, time.Now().Add(after), func() { c.dispatch.wake(a.id) })
 	}
@@ -283,6 +289,9 @@ func (c *Coordinator) onGoodbye(p *bus.Peer, _ *musterv1.Envelope, m *musterv1.G
 
 // onNack notes what an agent could not use.
 func (c *Coordinator) onNack(p *bus.Peer, _ *musterv1.Envelope, m *musterv1.Nack) error {
+	if a := sessionOf(p).registered(); a != nil {
+		c.fleet.noteRefusal(a, fmt.Sprintf("%.64q not taken: %s %.200s", m.Type, m.Reason, m.Detail))
+	}
 	c.log.Warn("agent did not take a message", "addr", p.Addr(), "type", fmt.Sprintf("%.64q", m.Type), "reason", m.Reason.String(), "detail", fmt.Sprintf("%.200q", m.Detail))
 	return nil
 }

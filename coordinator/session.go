@@ -165,7 +165,7 @@ type registration struct {
 func (c *Coordinator) plan(m *musterv1.Register, p *bus.Peer) (row *musterv1.Agent, known, changed, broken bool) {
 	row = &musterv1.Agent{
 		Id: m.AgentId, Status: musterv1.Agent_ONLINE, Type: m.AgentType, Tags: m.Tags, Attributes: m.Attributes,
-		StartupTime: m.StartupTime, CommandTypes: m.CommandTypes, RunId: m.RunId,
+		StartupTime: m.StartupTime, CommandTypes: m.CommandTypes, Plugins: m.Plugins, RunId: m.RunId,
 		RegisterTime: c.nowStamp(), LastSeen: c.nowStamp(),
 		Journal: &musterv1.JournalPosition{Epoch: m.GetJournal().GetEpoch(), Seq: m.GetJournal().GetSeq()},
 	}
@@ -178,7 +178,7 @@ func (c *Coordinator) plan(m *musterv1.Register, p *bus.Peer) (row *musterv1.Age
 	if a == nil || a.row == nil {
 		return row, false, true, false
 	}
-	row.RegisterTime = a.row.RegisterTime
+	row.RegisterTime, row.Maintenance = a.row.RegisterTime, a.row.Maintenance
 	broken = a.row.Journal.GetEpoch() != row.Journal.Epoch || row.Journal.Seq < a.seq
 	same := proto.CloneOf(a.row) // but for what every registration changes
 	same.Status, same.LastSeen, same.RunId, same.Journal.Seq = row.Status, row.LastSeen, row.RunId, row.Journal.Seq
@@ -299,6 +299,8 @@ func checkRegister(m *musterv1.Register, identity string, s *session) error {
 		return bad("commands", "%d commands, at most %d", len(m.Commands), maxHeld)
 	case len(m.CommandTypes) > maxTypes:
 		return bad("command_types", "%d types, at most %d", len(m.CommandTypes), maxTypes)
+	case len(m.Plugins) > maxTypes:
+		return bad("plugins", "%d plugins, at most %d", len(m.Plugins), maxTypes)
 	case len(m.GetAttributes().GetExtras()) > maxTags:
 		return bad("attributes.extras", "%d extras, at most %d", len(m.Attributes.Extras), maxTags)
 	case !validTime(m.StartupTime):

@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -16,16 +17,17 @@ import (
 
 // submit checks a command, resolves its targets, and stores both. When it
 // returns the command cannot be lost, and the ledger has it.
-func (c *Coordinator) submit(ctx context.Context, req *musterv1.Command) (*musterv1.Command, error) {
-	if err := checkCommand(req); err != nil {
-		return nil, err
-	}
-	targets, err := c.resolve(req.Target)
+func (c *Coordinator) submit(ctx context.Context, req *musterv1.Command, key string) (*musterv1.Command, error) {
+	targets, err := c.targetsOf(ctx, req)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := newPlan(req.Rollout, len(targets)); err != nil {
+	once, err := newOnceKey(ctx, key, req)
+	if err != nil {
 		return nil, err
+	}
+	if id, err := c.earlier(ctx, once); err != nil || id != "" {
+		return c.again(ctx, id, err)
 	}
 	cmd := proto.CloneOf(req)
 	now := time.Now()
@@ -47,7 +49,11 @@ func (c *Coordinator) submit(ctx context.Context, req *musterv1.Command) (*muste
 	cmd.CreateTime = timestamppb.New(now)
 	cmd.ExpireTime = timestamppb.New(now.Add(cmd.ExpiresIn.AsDuration()))
 
-	rev, err := c.storeCommand(ctx, cmd, targets, c.cancelled(cmd, targets, now))
+	rev, err := c.storeCommand(ctx, cmd, targets, c.cancelled(cmd, targets, now), once)
+	if errors.Is(err, store.ErrConflict) { // the same key, at the same time
+		id, err := c.earlier(ctx, once)
+		return c.again(ctx, id, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("command: %w", err)
 	}
@@ -55,6 +61,35 @@ func (c *Coordinator) submit(ctx context.Context, req *musterv1.Command) (*muste
 		return nil, fmt.Errorf("command %s is stored, but: %w", cmd.Id, err)
 	}
 	return c.command(ctx, cmd.Id)
+}
+
+// targetsOf checks a command and resolves its targets.
+func (c *Coordinator) targetsOf(ctx context.Context, req *musterv1.Command) ([]string, error) {
+	if err := checkCommand(req); err != nil {
+		return nil, err
+	}
+	targets, err := c.resolve(ctx, req.Target)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := newPlan(req.Rollout, len(targets)); err != nil {
+		return nil, err
+	}
+	if !c.fleet.anyRuns(targets, req.Type) {
+		return nil, noTargets("type", fmt.Sprintf("none of the %d targets has the command type %q", len(targets), req.Type))
+	}
+	return targets, nil
+}
+
+// again is the answer to a request that was made before.
+func (c *Coordinator) again(ctx context.Context, id string, err error) (*musterv1.Command, error) {
+	if err != nil {
+		return nil, err
+	}
+	if id == "" {
+		return nil, fmt.Errorf("command: %w", store.ErrConflict)
+	}
+	return c.command(ctx, id)
 }
 
 // cancelled returns the final rows of targets that are OFFLINE, if the command
@@ -74,7 +109,7 @@ func (c *Coordinator) cancelled(cmd *musterv1.Command, targets []string, now tim
 // storeCommand writes the target lists first and then, in one commit, the
 // command: it is there whole or not at all. A command of one commit needs no
 // draft row.
-func (c *Coordinator) storeCommand(ctx context.Context, cmd *musterv1.Command, targets []string, ops []store.Op) (store.Rev, error) {
+func (c *Coordinator) storeCommand(ctx context.Context, cmd *musterv1.Command, targets []string, ops []store.Op, once onceKey) (store.Rev, error) {
 	for n, list := range packed(targets) {
 		ops = append(ops, store.Op{Kind: store.PutIfAbsent, Space: spaceBulk, Key: targetsKey(cmd.Id, n),
 			Value: encode(&musterv1.TargetList{AgentIds: list})})
@@ -82,6 +117,9 @@ func (c *Coordinator) storeCommand(ctx context.Context, cmd *musterv1.Command, t
 	head := []store.Op{
 		{Kind: store.Put, Space: spaceHistory, Key: cmdKey(cmd.Id), Value: encode(cmd), If: store.Absent()},
 		{Kind: store.Put, Space: spaceHistory, Key: openKey(cmd.Id)},
+	}
+	if once.row != nil {
+		head = append(head, once.op(cmd))
 	}
 	draft := store.Op{Kind: store.Put, Space: spaceHistory, Key: draftKey(cmd.Id)}
 	batches := split(ops, draft, sizeOf(head)+len(draft.Key))
@@ -139,11 +177,14 @@ func packed(targets []string) (lists [][]string) {
 }
 
 // resolve turns a selector into a sorted list of known agents.
-func (c *Coordinator) resolve(sel *musterv1.TargetSelector) ([]string, error) {
+func (c *Coordinator) resolve(ctx context.Context, sel *musterv1.TargetSelector) ([]string, error) {
+	if sel.GetWhere() != "" {
+		return c.matching(ctx, sel.Where)
+	}
 	if sel.GetAll() {
 		ids := c.fleet.ids()
 		if len(ids) == 0 {
-			return nil, invalid("target.all", "no agent is known yet")
+			return nil, noTargets("target.all", "no agent is known yet")
 		}
 		if len(ids) > maxTargets {
 			return nil, invalid("target.all", "%d agents, at most %d a command", len(ids), maxTargets)
@@ -164,18 +205,18 @@ func (c *Coordinator) command(ctx context.Context, id string) (*musterv1.Command
 	if cmd, _, open := c.ledger.command(id); open {
 		return cmd, nil
 	}
-	kvs, err := c.store.Get(ctx, spaceHistory, cmdKey(id), sumKey(id))
+	kvs, err := c.store.Get(ctx, spaceHistory, cmdKey(id), sumKey(id), ctlKey(id))
 	if err != nil {
 		return nil, err
 	}
 	if kvs[0].Rev == 0 {
 		return nil, notFound("command", id)
 	}
-	return stored(kvs[0], kvs[1])
+	return stored(kvs[0], kvs[1], kvs[2])
 }
 
-// stored makes a command from its two rows.
-func stored(head, summary store.KV) (*musterv1.Command, error) {
+// stored makes a command from its rows; the last two may be absent.
+func stored(head, summary, control store.KV) (*musterv1.Command, error) {
 	cmd, sum := &musterv1.Command{}, &musterv1.CommandSummary{State: musterv1.Command_OPEN}
 	if err := decode(head.Key, head.Value, cmd); err != nil {
 		return nil, err
@@ -185,5 +226,41 @@ func stored(head, summary store.KV) (*musterv1.Command, error) {
 			return nil, err
 		}
 	}
+	ctl := &musterv1.CommandControl{}
+	if err := decode(control.Key, control.Value, ctl); err != nil {
+		return nil, err
+	}
+	if ctl.State != musterv1.Command_OPEN {
+		cmd.StateReason = ctl.Reason
+	}
 	return finish(cmd, sum), nil
+}
+
+// PreviewCommand says who would get a command, and what is wrong with it.
+func (s *commandService) PreviewCommand(ctx context.Context, req *musterv1.PreviewCommandRequest) (*musterv1.PreviewCommandResponse, error) {
+	after, err := pageStart(req.PageToken, "preview")
+	if err != nil {
+		return nil, err
+	}
+	targets, err := s.c.targetsOf(ctx, req.Command)
+	if err != nil {
+		return nil, err
+	}
+	resp := &musterv1.PreviewCommandResponse{Total: uint32(len(targets)), Fleet: uint32(s.c.fleet.size())}
+	size := pageSize(req.PageSize)
+	for _, id := range targets {
+		a := s.c.fleet.facts(id)
+		if a.GetStatus() == musterv1.Agent_ONLINE {
+			resp.Online++
+		}
+		if id <= after {
+			continue
+		}
+		if len(resp.Targets) < size {
+			resp.Targets = append(resp.Targets, &musterv1.Target{AgentId: id, Reason: a.GetStatus().String()})
+		} else {
+			resp.NextPageToken = pageToken("preview", resp.Targets[size-1].AgentId)
+		}
+	}
+	return resp, nil
 }

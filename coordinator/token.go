@@ -96,9 +96,19 @@ func loadTokens(ctx context.Context, c *Coordinator) (*tokens, error) {
 	return t, err
 }
 
-func (t *tokens) check(ctx context.Context, method string) error {
+// tokenContext is the context key of the token's name.
+type tokenContext struct{}
+
+// tokenName is the name of the token that a request came with.
+func tokenName(ctx context.Context) string {
+	name, _ := ctx.Value(tokenContext{}).(string)
+	return name
+}
+
+// check returns a context that knows who asks, or UNAUTHENTICATED.
+func (t *tokens) check(ctx context.Context, method string) (context.Context, error) {
 	if strings.HasPrefix(method, "/grpc.health.v1.Health/") {
-		return nil
+		return ctx, nil
 	}
 	md, _ := metadata.FromIncomingContext(ctx)
 	for _, v := range md.Get("authorization") {
@@ -107,24 +117,25 @@ func (t *tokens) check(ctx context.Context, method string) error {
 			continue
 		}
 		t.mu.RLock()
-		_, ok := t.byHash[string(hash(token))]
+		row := t.byHash[string(hash(token))]
 		t.mu.RUnlock()
-		if ok {
-			return nil
+		if row != nil {
+			return context.WithValue(ctx, tokenContext{}, row.Name), nil
 		}
 	}
-	return fail(codes.Unauthenticated, "UNAUTHENTICATED", "a valid bearer token is needed")
+	return ctx, fail(codes.Unauthenticated, "UNAUTHENTICATED", "a valid bearer token is needed")
 }
 
 func (t *tokens) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-	if err := t.check(ctx, info.FullMethod); err != nil {
+	ctx, err := t.check(ctx, info.FullMethod)
+	if err != nil {
 		return nil, err
 	}
 	return next(ctx, req)
 }
 
 func (t *tokens) stream(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
-	if err := t.check(s.Context(), info.FullMethod); err != nil {
+	if _, err := t.check(s.Context(), info.FullMethod); err != nil {
 		return err
 	}
 	return next(srv, s)
