@@ -36,7 +36,7 @@ func TestC096OversizedBodies(t *testing.T) {
 		"one byte too many, in a chunk": {postHead + "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n100001\r\n" + tooLarge, 413},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := n.dial(t)
+			c, start := n.dial(t), time.Now()
 			go io.WriteString(c, tc.request) // the server may close before it has read all
 			res, err := http.ReadResponse(c.in, nil)
 			if err != nil {
@@ -45,6 +45,9 @@ func TestC096OversizedBodies(t *testing.T) {
 			defer res.Body.Close()
 			if res.StatusCode != tc.status || !res.Close {
 				t.Errorf("got %d, closing %v; want %d and the end of the connection", res.StatusCode, res.Close, tc.status)
+			}
+			if took := time.Since(start); took > bodyTimeout/2 {
+				t.Errorf("the answer waited %v for the body", took)
 			}
 		})
 	}
@@ -109,6 +112,25 @@ func TestC096SlowBody(t *testing.T) {
 				t.Errorf("%s: the end came after %v", path, took)
 			}
 			writer.Wait()
+		}
+	})
+}
+
+// The body's deadline must not end the call that the body is for.
+func TestBodyDeadlineEndsWithTheBody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake := working()
+		fake.commands.create = func(ctx context.Context, _ *musterv1.CreateCommandRequest) (*musterv1.Command, error) {
+			select {
+			case <-time.After(bodyTimeout + 5*time.Second):
+			case <-ctx.Done():
+			}
+			return &musterv1.Command{Id: "01J"}, ctx.Err()
+		}
+		c := serve(t, fake).dial(t)
+		c.send(t, postHead+"Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{}")
+		if got := c.answer(t, "POST"); got.status != 202 {
+			t.Errorf("got %d %s", got.status, got.body)
 		}
 	})
 }
