@@ -190,33 +190,3 @@ func (s *commandService) isTarget(ctx context.Context, id, agent string) error {
 	}
 	return nil
 }
-
-// ReadOutput sends what is kept of one stream, in order.
-func (s *commandService) ReadOutput(req *musterv1.ReadOutputRequest, out musterv1.Commands_ReadOutputServer) error {
-	ctx := out.Context()
-	if req.Stream != musterv1.Stream_STDOUT && req.Stream != musterv1.Stream_STDERR {
-		return invalid("stream", "stdout or stderr is needed")
-	}
-	if err := s.isTarget(ctx, req.CommandId, req.AgentId); err != nil {
-		return err
-	}
-	prefix := outPrefix(req.CommandId, req.AgentId, uint32(req.Stream))
-	next := uint64(0)
-	err := s.c.eachAfter(ctx, spaceBulk, prefix, nil, func(kv store.KV) error {
-		off, err := strconv.ParseUint(strings.TrimPrefix(string(kv.Key), string(prefix)), 16, 32)
-		if err != nil {
-			return fmt.Errorf("row %q: %w", kv.Key, err)
-		}
-		if off != next {
-			return errGap
-		}
-		next += uint64(len(kv.Value))
-		return out.Send(&musterv1.OutputChunk{CommandId: req.CommandId, Stream: req.Stream, Offset: uint32(off), Data: kv.Value})
-	})
-	if errors.Is(err, errGap) {
-		return nil // the rest is not there yet
-	}
-	return err
-}
-
-var errGap = errors.New("coordinator: output has a gap")

@@ -18,6 +18,9 @@ type Config struct {
 	InFlight          int           // commands sent to one agent and not final (64)
 	Backlog           int           // reports waiting to be stored; more are not acknowledged (16,384)
 	BacklogBytes      int           // their bytes (64 MiB)
+	KeepFor           time.Duration // ended commands are kept that long (90 days) …
+	KeepCommands      int           // … unless there are more of them (1,000,000) …
+	KeepBytes         int64         // … or the store holds more bytes (64 GiB)
 	EventHistory      int           // events kept for readers that resume (16,384)
 
 	Log     *slog.Logger          // (discard)
@@ -33,6 +36,9 @@ func (c Config) withDefaults() Config {
 	c.InFlight = cmp.Or(c.InFlight, 64)
 	c.Backlog = cmp.Or(c.Backlog, 16384)
 	c.BacklogBytes = cmp.Or(c.BacklogBytes, 64<<20)
+	c.KeepFor = cmp.Or(c.KeepFor, 90*24*time.Hour)
+	c.KeepCommands = cmp.Or(c.KeepCommands, 1_000_000)
+	c.KeepBytes = cmp.Or(c.KeepBytes, 64<<30)
 	c.EventHistory = cmp.Or(c.EventHistory, 16384)
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)

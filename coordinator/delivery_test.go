@@ -391,3 +391,28 @@ func TestLongPollEndsWithTheCommand(t *testing.T) {
 		}
 	})
 }
+
+func TestOutputIsReadFromAnOffsetAndFollowed(t *testing.T) {
+	fleetTest(t, func(t *testing.T, r *rig) {
+		a := r.peer("a").join()
+		defer a.leave()
+		cmd := r.submit(to("a"))
+		chunk := func(off int, s string) {
+			a.say(&musterv1.OutputChunk{CommandId: cmd.Id, Stream: musterv1.Stream_STDOUT, Offset: uint32(off), Data: []byte(s)})
+		}
+		chunk(0, "hello ")
+		out := &chunks{ctx: t.Context()}
+		done := make(chan error, 1)
+		go func() {
+			done <- r.cmds.ReadOutput(&musterv1.ReadOutputRequest{CommandId: cmd.Id, AgentId: "a", Stream: musterv1.Stream_STDOUT, Offset: 3, Follow: true}, out)
+		}()
+		time.Sleep(time.Second)
+		chunk(6, "big ")
+		time.Sleep(time.Second)
+		chunk(10, "world")
+		a.say(&musterv1.Target{CommandId: cmd.Id, AgentId: "a", State: musterv1.Target_SUCCEEDED, Stdout: &musterv1.Output{Kept: 15}})
+		if err := <-done; err != nil || string(out.b) != "lo big world" {
+			t.Errorf("followed %q, %v", out.b, err)
+		}
+	})
+}

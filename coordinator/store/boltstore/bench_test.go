@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"go.etcd.io/bbolt"
+
 	"github.com/musterhq/muster/coordinator/store"
 	"github.com/musterhq/muster/coordinator/store/boltstore"
 )
@@ -79,5 +81,36 @@ func BenchmarkBatches(b *testing.B) {
 				})
 			}
 		}
+	}
+}
+
+// BenchmarkBboltItself is the limit: the same rows by arrival, straight into
+// bbolt, one at a time and 1,000 at a time.
+func BenchmarkBboltItself(b *testing.B) {
+	for _, rows := range []int{1, 1000} {
+		b.Run(fmt.Sprint(rows), func(b *testing.B) {
+			db, err := bbolt.Open(filepath.Join(b.TempDir(), "db"), 0o600, &bbolt.Options{FreelistType: bbolt.FreelistMapType})
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer db.Close()
+			n := 0
+			for b.Loop() {
+				err := db.Update(func(tx *bbolt.Tx) error {
+					bucket, err := tx.CreateBucketIfNotExists([]byte("rows"))
+					for range rows {
+						if err == nil {
+							n++
+							err = bucket.Put(fmt.Appendf(nil, "%012d", n), value300)
+						}
+					}
+					return err
+				})
+				if err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "rows/s")
+		})
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"runtime/debug"
 
 	"go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/musterhq/muster/coordinator/store"
 )
@@ -98,7 +99,7 @@ func (s *Store) viewSpace(ctx context.Context, space store.Space, fn func(*bbolt
 	switch {
 	case err == nil || errors.Is(err, store.ErrInvalid):
 		return err
-	case errors.Is(err, bbolt.ErrDatabaseNotOpen):
+	case errors.Is(err, bolterrors.ErrDatabaseNotOpen):
 		return fmt.Errorf("%w: the store is closed", store.ErrUnavailable)
 	default:
 		return fmt.Errorf("%w: store file %s, space %q: %w", store.ErrUnavailable, s.path, space, err)

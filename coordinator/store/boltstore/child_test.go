@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 
 func child(ctx context.Context, name, path string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, os.Args[0], path)
-	cmd.Env = append(os.Environ(), childVar+"="+name, "GORACE=halt_on_error=1")
+	cmd.Env = append(os.Environ(), childVar+"="+name, "GORACE=halt_on_error=1 atexit_sleep_ms=0")
 	cmd.WaitDelay = time.Second
 	return cmd
 }

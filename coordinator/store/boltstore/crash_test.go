@@ -67,6 +67,7 @@ func TestAcknowledgedRowsOutlastKill(t *testing.T) {
 		}
 		s.Close()
 	}
+	wantSound(t, path)
 	t.Logf("%d rows acknowledged", len(acked))
 }
 

@@ -12,13 +12,15 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/musterhq/muster/coordinator/store"
 	"github.com/musterhq/muster/coordinator/store/boltstore"
 )
 
 const (
-	usedRows   = 400 // of the file that useOnce is for
+	usedRows   = 200 // of the file that useOnce is for
+	usedWrites = 20  // that it does, spread over the rows
 	exitIntact = 0
 	exitRefuse = 3 // Open gave an error
 	exitErrors = 4 // some requests gave errors, the others right answers
@@ -99,16 +101,16 @@ func useOnce(path string) int {
 	}
 	// Several callers at once, so that the damage to some meets the others.
 	var all sync.WaitGroup
-	errs := make([]error, usedRows)
-	for i := range usedRows {
+	errs := make([]error, usedWrites)
+	for i := range errs {
 		all.Go(func() {
-			key, _ := usedRow(i)
+			key, _ := usedRow(i * usedRows / usedWrites)
 			_, errs[i] = s.Commit(ctx, store.Batch{Ops: []store.Op{put(watched, key, "new"), put(plain, key, "new")}})
 		})
 	}
 	all.Wait()
 	for i, err := range errs {
-		key, _ := usedRow(i)
+		key, _ := usedRow(i * usedRows / usedWrites)
 		if err != nil {
 			failed("commit "+key, err)
 			continue
@@ -119,7 +121,7 @@ func useOnce(path string) int {
 			return exitWrong
 		}
 	}
-	if err := s.DropBefore(ctx, plain.Name, []byte("row/00300")); err != nil {
+	if err := s.DropBefore(ctx, plain.Name, []byte("row/00150")); err != nil {
 		failed("drop", err)
 	}
 	return code
@@ -164,19 +166,23 @@ func TestC109DamagedFile(t *testing.T) {
 	}
 }
 
-// freelistAt finds the freelist of the newer meta.
-func freelistAt(b []byte) int {
+// freelistAt and rootAt find pages of the newer meta.
+func freelistAt(b []byte) int { return pageAt(b, 32) }
+func rootAt(b []byte) int     { return pageAt(b, 16) }
+
+func pageAt(b []byte, field int) int {
 	page := os.Getpagesize()
 	meta := b[16:]
 	if other := b[page+16:]; binary.NativeEndian.Uint64(other[48:]) > binary.NativeEndian.Uint64(meta[48:]) {
 		meta = other
 	}
-	return int(binary.NativeEndian.Uint64(meta[32:])) * page
+	return int(binary.NativeEndian.Uint64(meta[field:])) * page
 }
 
 // TestC109EachPageZeroed zeroes each page of a real file in turn, and fills it
 // at random: the file is refused, or each answer is right or an error.
 func TestC109EachPageZeroed(t *testing.T) {
+	t.Parallel()
 	good := usedFile(t)
 	page := os.Getpagesize()
 	dir := t.TempDir()
@@ -236,6 +242,23 @@ func TestC109FileCutWhileOpen(t *testing.T) {
 	}
 	if _, err = s.Commit(t.Context(), store.Batch{Ops: []store.Op{put(watched, "k", "2")}}); !errors.Is(err, store.ErrUnavailable) {
 		t.Fatalf("got error %v", err)
+	}
+}
+
+// TestC109RefusedFileIsLetGo puts a good copy back in the same process.
+func TestC109RefusedFileIsLetGo(t *testing.T) {
+	good := usedFile(t)
+	bad := bytes.Clone(good)
+	clear(bad[rootAt(bad):][:os.Getpagesize()])
+	path := filepath.Join(t.TempDir(), "db")
+	write(t, path, bad)
+	for range 2 {
+		wantRefusal(t, path, boltstore.Options{LockWait: time.Millisecond}, "damaged page", "move it away")
+	}
+	wantUnchanged(t, path, bad)
+	write(t, path, good)
+	if rows := rowsIn(t, open(t, path, watched, plain), watched); len(rows) != usedRows {
+		t.Fatalf("%d rows of %d", len(rows), usedRows)
 	}
 }
 

@@ -21,6 +21,7 @@ func TestFullDisk(t *testing.T) {
 	if code, out := runChild(t, "fill", path); code != 0 {
 		t.Fatalf("exit %d:\n%s", code, out)
 	}
+	wantSound(t, path)
 	if rows := rowsIn(t, open(t, path, watched, plain), watched); len(rows) == 0 || rows["after"] != "1" {
 		t.Fatalf("%d rows, after: %q", len(rows), rows["after"])
 	}

@@ -36,6 +36,22 @@ func foreignFile(t *testing.T) []byte {
 	return b
 }
 
+// wantSound lets bbolt check its file: each page is reachable once or free.
+func wantSound(t *testing.T, path string) {
+	t.Helper()
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true, PreLoadFreelist: true, Timeout: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	_ = db.View(func(tx *bbolt.Tx) error {
+		for err := range tx.Check() {
+			t.Errorf("%s: %v", path, err)
+		}
+		return nil
+	})
+}
+
 // wantRefusal opens the file and wants an error with the words in it.
 func wantRefusal(t *testing.T, path string, opts boltstore.Options, words ...string) {
 	t.Helper()
@@ -130,6 +146,7 @@ func lockFile(t *testing.T, path string) *os.File {
 }
 
 func TestC111LockedFileIsRefused(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "db")
 	open(t, path, watched).Close()
 	lockFile(t, path)

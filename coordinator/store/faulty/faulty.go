@@ -5,7 +5,6 @@ package faulty
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -175,6 +174,3 @@ func (s *Store) meet(ctx context.Context, c Call) (Fault, error) {
 	}
 	return f, nil
 }
-
-// errRandom is the reason that Random gives for a refusal.
-var errRandom = errors.New("refused on purpose")

@@ -1,6 +1,7 @@
 package faulty
 
 import (
+	"errors"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -14,6 +15,9 @@ type Odds struct {
 	Forget float64
 	Cut    float64 // of the watches, each after one to ten commits
 }
+
+// errRandom is the reason that Random gives for a refusal.
+var errRandom = errors.New("refused on purpose")
 
 // Random is a Plan of chance. One seed gives the same faults to calls that come
 // in the same order.
