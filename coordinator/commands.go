@@ -2,17 +2,13 @@ package coordinator
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/musterhq/muster/coordinator/store"
 	musterv1 "github.com/musterhq/muster/proto/muster/v1"
 )
 
