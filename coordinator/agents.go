@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/musterhq/muster/coordinator/store"
 	musterv1 "github.com/musterhq/muster/proto/muster/v1"
 )
@@ -25,10 +27,11 @@ func (s *agentService) ListAgents(_ context.Context, req *musterv1.ListAgentsReq
 		i++
 	}
 	resp := &musterv1.ListAgentsResponse{}
-	size := pageSize(req.PageSize)
-	for ; i < len(ids) && len(resp.Agents) < size; i++ {
+	size, bytes := pageSize(req.PageSize), 0
+	for ; i < len(ids) && len(resp.Agents) < size && bytes < maxPageBytes; i++ {
 		if a := s.c.fleet.view(ids[i]); a != nil {
 			resp.Agents = append(resp.Agents, a)
+			bytes += proto.Size(a)
 		}
 	}
 	if i < len(ids) {

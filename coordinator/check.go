@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -42,7 +43,7 @@ func checkCommand(m *musterv1.Command) error {
 	}
 	for _, k := range slices.Sorted(maps.Keys(m.Labels)) {
 		if k == "" || len(k) > 128 || len(m.Labels[k]) > 1024 {
-			f.add(fmt.Sprintf("labels[%.150q]", k), "a label has a name of 1 to 128 bytes and a value of at most 1024")
+			f.add(entryPath("labels", k), "a label has a name of 1 to 128 bytes and a value of at most 1024")
 		}
 	}
 	if r := m.Rollout; r != nil {
@@ -53,6 +54,15 @@ func checkCommand(m *musterv1.Command) error {
 		f.add("when_offline", "QUEUE or CANCEL is needed")
 	}
 	return f.err()
+}
+
+// entryPath is the path of a map's entry: "labels.env", or with quotes for keys
+// that are not plain.
+func entryPath(field, key string) string {
+	if typeForm.MatchString(key) && !strings.Contains(key, ".") {
+		return field + "." + key
+	}
+	return fmt.Sprintf("%s[%.150q]", field, key)
 }
 
 func isObject(b []byte) bool {

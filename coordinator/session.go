@@ -310,7 +310,7 @@ func checkRegister(m *musterv1.Register, identity string, s *session) error {
 	}
 	for _, k := range slices.Sorted(maps.Keys(m.Tags)) {
 		if k == "" || len(k) > 128 || len(m.Tags[k]) > 1024 {
-			return bad(fmt.Sprintf("tags[%.150q]", k), "a tag has a name of 1 to 128 bytes and a value of at most 1024")
+			return bad(entryPath("tags", k), "a tag has a name of 1 to 128 bytes and a value of at most 1024")
 		}
 	}
 	if a := s.registered(); a != nil && a.id != m.AgentId {
