@@ -30,6 +30,7 @@ type Coordinator struct {
 	tokens   *tokens
 	keys     *keyring
 	pulse    pulse
+	journals journals
 	ended    atomic.Int64 // commands with a summary; negative: not counted yet
 	from0    store.Rev    // the watch starts here
 	deciding sync.Mutex   // held while a decision about a command is stored

@@ -253,6 +253,30 @@ func TestSentCommandsAreLostWithTheJournal(t *testing.T) {
 	}
 }
 
+// What an agent told of its journal survives the coordinator, so that a copy
+// that was restored while both were down is noticed.
+func TestRestoredJournalIsNoticedAfterARestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.start()
+		a := r.peer("a")
+		a.reg.Journal.Seq = 5
+		a.join()
+		cmd := r.submit(to("a"))
+		a.say(&musterv1.Target{CommandId: cmd.Id, AgentId: "a", State: musterv1.Target_RUNNING, JournalSeq: 7})
+		time.Sleep(2 * time.Second)
+		a.leave()
+		r.stop()
+		r.start()
+		b := r.peer("a")
+		b.reg.Journal.Seq = 5
+		b.join()
+		defer func() { b.leave(); r.stop(); r.store.Close() }()
+		r.wantState(cmd.Id, "a", musterv1.Target_LOST)
+		b.wantGot(0)
+	})
+}
+
 func TestC039ExpiredCommandIsNotSent(t *testing.T) {
 	fleetTest(t, func(t *testing.T, r *rig) {
 		r.peer("a").join().leave()

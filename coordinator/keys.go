@@ -24,6 +24,7 @@ import (
 //	  out/ULID/AGENT/S/off kept output of stream S from offset off
 //	space fleet
 //	  agent/ID             Agent, written when it changes; last_seen on transitions only
+//	  journal/ID           JournalPosition that the agent told last
 //	  token/NAME           Token
 //	  key/FINGERPRINT      Key that was approved or revoked
 const (
@@ -52,6 +53,8 @@ const (
 	agentPrefix = "agent/"
 	tokenPrefix = "token/"
 	keyPrefix   = "key/"
+
+	journalPrefix = "journal/"
 )
 
 func cmdKey(id string) []byte            { return []byte(cmdPrefix + id) }
@@ -64,6 +67,7 @@ func resKey(id, agent string) []byte     { return []byte(resPrefix + id + "/" + 
 func lateKey(id, agent string) []byte    { return []byte(latePrefix + id + "/" + agent) }
 func targetsKey(id string, n int) []byte { return fmt.Appendf(nil, "targets/%s/%08x", id, n) }
 func agentKey(id string) []byte          { return []byte(agentPrefix + id) }
+func journalKey(id string) []byte        { return []byte(journalPrefix + id) }
 func tokenKey(name string) []byte        { return []byte(tokenPrefix + name) }
 func keyKey(id string) []byte            { return []byte(keyPrefix + id) }
 

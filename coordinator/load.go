@@ -27,6 +27,9 @@ func (c *Coordinator) load(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := c.loadJournals(ctx); err != nil {
+		return err
+	}
 	if c.tokens, err = loadTokens(ctx, c); err != nil {
 		return err
 	}

@@ -163,6 +163,7 @@ func (c *Coordinator) pulseLoop(ctx context.Context) error {
 			if now := time.Now(); c.pulse.paused(now) {
 				c.grace(now)
 			}
+			c.flushJournals()
 			c.lookForVanished()
 			c.goOnAll()
 		case <-ctx.Done():

@@ -118,16 +118,6 @@ func (c *Coordinator) lateOps(have store.KV, t *musterv1.Target) ([]store.Op, er
 	return []store.Op{{Kind: store.PutIfAbsent, Space: spaceHistory, Key: lateKey(t.CommandId, t.AgentId), Value: encode(t)}}, nil
 }
 
-// told notes how far an agent's journal is.
-func (c *Coordinator) told(a *agent, seq uint32) {
-	if seq == 0 {
-		return
-	}
-	c.fleet.mu.Lock()
-	defer c.fleet.mu.Unlock()
-	a.seq = max(a.seq, seq)
-}
-
 func (c *Coordinator) checkTarget(a *agent, t *musterv1.Target) error {
 	bad := func(field, format string, args ...any) error {
 		return &bus.NackError{Reason: musterv1.Nack_INVALID, Field: field, Detail: fmt.Sprintf(format, args...)}
