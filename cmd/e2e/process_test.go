@@ -102,7 +102,8 @@ func (p *process) wantExit(within time.Duration, code int) {
 	}
 }
 
-// residentKiB is the memory that the process holds.
+// residentKiB is the memory that the process holds; pages of its files, which the
+// kernel takes back when it likes, do not count.
 func (p *process) residentKiB() int {
 	p.t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.pid()))
@@ -110,7 +111,7 @@ func (p *process) residentKiB() int {
 		p.t.Fatal(err)
 	}
 	for line := range strings.Lines(string(b)) {
-		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+		if rest, ok := strings.CutPrefix(line, "RssAnon:"); ok {
 			n, err := strconv.Atoi(strings.Fields(rest)[0])
 			if err != nil {
 				p.t.Fatal(err)
@@ -118,7 +119,7 @@ func (p *process) residentKiB() int {
 			return n
 		}
 	}
-	p.t.Fatalf("no VmRSS of %s", p.name)
+	p.t.Fatalf("no RssAnon of %s", p.name)
 	return 0
 }
 
@@ -127,7 +128,7 @@ func (p *process) logTail() string {
 	if err != nil {
 		return err.Error()
 	}
-	return string(b[max(0, len(b)-4096):])
+	return string(b[max(0, len(b)-2048):])
 }
 
 // processesWith lists the processes that have mark in their arguments or their
