@@ -128,7 +128,7 @@ func TestRunExitCodes(t *testing.T) {
 		{"all time out", []string{"run", "--all", "--timeout", "1s", "--", "sleep", "60"}, 2, "TIMED_OUT"},
 		{"nobody named", []string{"run", "--", "true"}, 4, "no targets"},
 		{"unknown agent", []string{"run", "nobody", "--", "true"}, 1, "nobody"},
-		{"unknown type", []string{"run", "a1", "--type", "nonsense", "--input", "{}"}, 2, "REJECTED"},
+		{"unknown type", []string{"run", "a1", "--type", "nonsense", "--input", "{}"}, 4, "nonsense"},
 		{"bad timeout", []string{"run", "a1", "--timeout", "soon", "--", "true"}, 1, "timeout"},
 		{"unknown flag", []string{"run", "a1", "--nonsense", "--", "true"}, 1, "nonsense"},
 		{"server away", []string{"run", "--server", "http://127.0.0.1:1", "a1", "--", "true"}, 1, "cannot reach"},

@@ -48,16 +48,6 @@ func (p *problem) Error() string {
 	return fmt.Sprintf("the server says: %s (%d %s)", text, p.Status, cmp.Or(p.Code, http.StatusText(p.Status)))
 }
 
-// about says that a field of the request, or one below it, broke a rule.
-func (p *problem) about(field string) bool {
-	for _, e := range p.Errors {
-		if e.Field == field || strings.HasPrefix(e.Field, field+".") {
-			return true
-		}
-	}
-	return false
-}
-
 // serverFlags are those of every subcommand that asks a server.
 func serverFlags(more ...cli.Flag) []cli.Flag {
 	return append(more,

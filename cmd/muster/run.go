@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -116,7 +115,7 @@ type runner struct {
 func (r *runner) run(ctx context.Context, req *request) error {
 	var cmd command
 	if err := r.client.json(ctx, "POST", "/v1/commands", nil, req, &cmd); err != nil {
-		if p := (*problem)(nil); req.Target.All && errors.As(err, &p) && p.Status == http.StatusUnprocessableEntity && p.about("target") {
+		if p := (*problem)(nil); errors.As(err, &p) && p.Code == "NO_TARGETS" {
 			return &codedError{exitNoTargets, err.Error()}
 		}
 		return err

@@ -94,6 +94,17 @@ func TestRunDetaches(t *testing.T) {
 	})
 }
 
+func TestRunForNobody(t *testing.T) {
+	f := &fakeService{t: t, answers: map[string]func(http.ResponseWriter, *http.Request){
+		"POST /v1/commands": func(w http.ResponseWriter, _ *http.Request) {
+			refuse(w, 422, "NO_TARGETS", "target.all: no agent is known yet")
+		},
+	}}
+	if _, stderr, code := muster(t, f, "run", "--all", "--", "true"); code != exitNoTargets || !strings.Contains(stderr, "no agent is known") {
+		t.Errorf("exit %d: %s", code, stderr)
+	}
+}
+
 func TestOutcome(t *testing.T) {
 	for _, tc := range []struct {
 		counts counts
