@@ -36,6 +36,7 @@ func (b *budget) reserve(ctx context.Context, p *Peer, n int64) (free func(), er
 		return free, nil
 	}
 	p.bus.metrics.refuse("budget_wait")
+	p.out.uncork()
 	ctx, cancel := p.untilEnd(ctx)
 	defer cancel()
 	if err := from.Acquire(ctx, n); err != nil {

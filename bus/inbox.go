@@ -7,21 +7,27 @@ import (
 	"net"
 	"os"
 	"slices"
+	"sync"
 	"time"
 )
 
 const (
-	inboxSize    = 1 << 10                // each peer owns this much, so it is small
+	smallInbox   = 1 << 10                // each peer owns this much
+	largeInbox   = 16 << 10               // lent to one that receives a lot
 	maxCommand   = 4 << 10                // bytes of a ZMTP command
 	deadlineRest = 100 * time.Millisecond // see inbox.read
 )
 
-// inbox is the receiving half of a connection: a small buffer, the deadlines,
-// and the rules for frames.
+// inbox is the receiving half of a connection: a buffer, the deadlines, and
+// the rules for frames.
 type inbox struct {
-	nc   net.Conn
-	buf  []byte
-	r, w int // buf[r:w] was received and not yet read
+	nc    net.Conn
+	out   *outbox // what is queued there goes out before we wait; nil in the handshake
+	buf   []byte
+	r, w  int // buf[r:w] was received and not yet read
+	small [smallInbox]byte
+	large *[largeInbox]byte // nil: not needed
+	last  int               // bytes that the last read into buf got
 
 	rested bool          // the deadline passed once already
 	armed  bool          // a deadline is set
@@ -29,7 +35,36 @@ type inbox struct {
 	ttl    time.Duration // the peer promised to be heard within this; 0: it did not
 }
 
-func newInbox(nc net.Conn) *inbox { return &inbox{nc: nc, buf: make([]byte, inboxSize)} }
+func newInbox(nc net.Conn) *inbox {
+	in := &inbox{nc: nc}
+	in.buf = in.small[:]
+	return in
+}
+
+var largeInboxes = sync.Pool{New: func() any { return new([largeInbox]byte) }}
+
+// fit makes room in buf. It takes a larger one after a read that filled the
+// small one, and the small one again after a read that this could have held.
+func (in *inbox) fit() {
+	have := in.buf[in.r:in.w]
+	switch {
+	case in.large == nil && in.last == smallInbox:
+		in.large = largeInboxes.Get().(*[largeInbox]byte)
+		in.buf = in.large[:]
+	case in.large != nil && in.last < smallInbox && len(have) < smallInbox/2:
+		defer in.giveBack()
+		in.buf = in.small[:]
+	}
+	in.r, in.w = 0, copy(in.buf, have)
+}
+
+// giveBack gives the large buffer back.
+func (in *inbox) giveBack() {
+	if in.large != nil {
+		largeInboxes.Put(in.large)
+		in.large = nil
+	}
+}
 
 // read reads from the connection. When the deadline has passed it looks once
 // more for what had already arrived: if the process was stopped and continued,
@@ -39,16 +74,22 @@ func (in *inbox) read(b []byte) (int, error) {
 		in.arm(time.Now().Add(in.limit))
 		in.limit = 0
 	}
+	if in.out != nil {
+		in.out.uncork()
+	}
 	n, err := in.nc.Read(b)
 	if n == 0 && errors.Is(err, os.ErrDeadlineExceeded) && !in.rested {
 		in.rested = true
 		in.nc.SetReadDeadline(time.Now().Add(deadlineRest))
 		n, err = in.nc.Read(b)
 	}
-	if n > 0 {
-		return n, nil
+	if n == 0 {
+		return 0, err
 	}
-	return 0, err
+	if in.out != nil {
+		in.out.cork()
+	}
+	return n, nil
 }
 
 // arm sets the deadline for everything read until the next arm or disarm.
@@ -76,12 +117,10 @@ func (in *inbox) begin(d time.Duration) {
 // from it.
 func (in *inbox) need(n int) error {
 	for in.w-in.r < n {
-		if in.r > 0 {
-			in.w = copy(in.buf, in.buf[in.r:in.w])
-			in.r = 0
-		}
+		in.fit()
 		got, err := in.read(in.buf[in.w:])
 		in.w += got
+		in.last = got
 		if err != nil {
 			if err == io.EOF && in.w > 0 {
 				err = io.ErrUnexpectedEOF
@@ -104,7 +143,7 @@ func (in *inbox) take(n int) []byte {
 func (in *inbox) appendTo(dst []byte, n int) ([]byte, error) {
 	for n > 0 {
 		if in.r == in.w && n >= len(in.buf) {
-			step := min(n, max(len(dst), 4*len(in.buf)))
+			step := min(n, max(len(dst), freeBytes))
 			dst = slices.Grow(dst, step)
 			got, err := in.read(dst[len(dst) : len(dst)+step])
 			dst = dst[:len(dst)+got]

@@ -24,43 +24,52 @@ type Mux struct {
 // what the callback says by malformed.
 type handler func(p *Peer, env *musterv1.Envelope, body []byte) (malformed bool, err error)
 
+// fresh decodes into a new message, which need not be emptied first.
+var fresh = proto.UnmarshalOptions{Merge: true}
+
 // NewMux returns a Mux without callbacks.
 func NewMux() *Mux { return &Mux{handlers: map[string]handler{}} }
 
 // Handle registers fn for messages of type M. A second one for a type panics.
 //
 // fn runs on the peer's reader and must not wait for anything slow. env is
-// never nil, and fn may keep env and m. When fn returns a *NackError, the peer
+// never nil and must not be changed; fn may keep env and m. When fn returns a *NackError, the peer
 // is sent that Nack; when the error wraps ErrHangUp, the link is closed after
 // what is queued was sent; any other error is logged and answered with Nack
 // INVALID.
-func Handle[M proto.Message](mux *Mux, fn func(p *Peer, env *musterv1.Envelope, m M) error) {
-	var zero M
-	typ := zero.ProtoReflect().Type()
-	name := string(typ.Descriptor().FullName())
+func Handle[M interface {
+	*T
+	proto.Message
+}, T any](mux *Mux, fn func(p *Peer, env *musterv1.Envelope, m M) error) {
+	name := typeOf(M(new(T)))
 	if mux.handlers[name] != nil {
 		panic("bus: two callbacks for " + name)
 	}
 	mux.handlers[name] = func(p *Peer, env *musterv1.Envelope, body []byte) (bool, error) {
-		m := typ.New().Interface().(M)
-		if err := proto.Unmarshal(body, m); err != nil {
+		m := M(new(T))
+		if err := fresh.Unmarshal(body, m); err != nil {
 			return true, err
 		}
 		return false, fn(p, env, m)
 	}
 }
 
+var emptyEnvelope = &musterv1.Envelope{}
+
 // dispatch hands one message to its callback and answers what cannot be
 // handled. An error ends the link.
 func (mux *Mux) dispatch(p *Peer, m *message) error {
-	typ, env := m.frame(0), &musterv1.Envelope{}
+	typ, env := m.frame(0), emptyEnvelope
 	if m.frames != 3 {
 		p.nack("frames", typ, nil, musterv1.Nack_MALFORMED, fmt.Sprintf("a message has 3 frames, this one %d", m.frames))
 		return nil
 	}
-	if err := proto.Unmarshal(m.frame(1), env); err != nil {
-		p.nack("envelope", typ, nil, musterv1.Nack_MALFORMED, "envelope: "+err.Error())
-		return nil
+	if b := m.frame(1); len(b) > 0 {
+		env = &musterv1.Envelope{}
+		if err := fresh.Unmarshal(b, env); err != nil {
+			p.nack("envelope", typ, nil, musterv1.Nack_MALFORMED, "envelope: "+err.Error())
+			return nil
+		}
 	}
 	h := mux.handlers[string(typ)]
 	if h == nil {

@@ -2,21 +2,41 @@ package bus
 
 import "sync"
 
-// outbox is the sending half of a connection: a bounded queue, and a writer
-// that lives only while there is something to write.
+// corkedBytes are queued at most before the reader is not waited for.
+const corkedBytes = 8 << 10
+
+// outbox is the sending half of a connection: a bounded queue, and somebody who
+// writes it while there is something in it. That is the reader, for the answers
+// of its callbacks, or else a goroutine of its own.
 type outbox struct {
 	p       *Peer
 	drained chan struct{} // capacity 1
+	direct  direct
 	writers sync.WaitGroup
 
 	mu       sync.Mutex
-	queue    []Frames
-	messages int // queued or being written
-	bytes    int // of those
+	queue    *batch // nil: empty
+	messages int    // queued or being written
+	bytes    int    // of those
 	pong     pong
-	writing  bool // there is a writer
+	writing  bool // somebody writes
+	corked   bool // the reader will look at the queue soon
 	closing  bool // nothing more is queued
 	full     bool // somebody got ErrQueueFull
+}
+
+// batch is encoded messages that are written together.
+type batch struct{ messages [][]byte }
+
+// Batches are shared by all peers, so that an idle one has none.
+var batches = sync.Pool{New: func() any { return new(batch) }}
+
+func (b *batch) release() {
+	if b != nil && cap(b.messages) <= 1<<10 {
+		clear(b.messages)
+		b.messages = b.messages[:0]
+		batches.Put(b)
+	}
 }
 
 // pong is the answer to a PING. There is one place for it: when the peer does
@@ -27,24 +47,29 @@ type pong struct {
 	context [maxPingContext]byte
 }
 
-// push queues f.
-func (o *outbox) push(f Frames) error {
+// push queues an encoded message.
+func (o *outbox) push(message []byte) error {
 	cfg, m := &o.p.bus.cfg, o.p.bus.metrics
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.closing {
 		return ErrNoPeer
 	}
-	if o.messages >= cfg.QueueMessages || o.messages > 0 && o.bytes+len(f.wire) > cfg.QueueBytes {
+	if o.messages >= cfg.QueueMessages || o.messages > 0 && o.bytes+len(message) > cfg.QueueBytes {
 		o.full = true
 		return ErrQueueFull
 	}
-	o.queue = append(o.queue, f)
+	if o.queue == nil {
+		o.queue = batches.Get().(*batch)
+	}
+	o.queue.messages = append(o.queue.messages, message)
 	o.messages++
-	o.bytes += len(f.wire)
+	o.bytes += len(message)
 	m.messages.Inc()
-	m.bytes.Add(float64(len(f.wire)))
-	o.startLocked()
+	m.bytes.Add(float64(len(message)))
+	if !o.corked || o.bytes > corkedBytes {
+		o.startLocked()
+	}
 	return nil
 }
 
@@ -52,21 +77,117 @@ func (o *outbox) push(f Frames) error {
 func (o *outbox) answerPing(context []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if !o.closing {
-		o.pong.due, o.pong.size = true, copy(o.pong.context[:], context)
+	if o.closing {
+		return
+	}
+	o.pong.due, o.pong.size = true, copy(o.pong.context[:], context)
+	if !o.corked {
 		o.startLocked()
 	}
 }
 
+// startLocked starts a writer, unless somebody writes.
 func (o *outbox) startLocked() {
 	if !o.writing {
 		o.writing = true
-		o.writers.Go(o.write)
+		o.writers.Go(func() { o.write(nil, 0, 0) })
 	}
 }
 
-// finish takes nothing more, writes what is queued, and then tells the peer
-// that nothing follows.
+// cork says that the reader is at work on what arrived and will call uncork
+// before it waits for more: what its callbacks send needs no writer.
+func (o *outbox) cork() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.corked = true
+}
+
+// claim ends the cork. It gives the queue to the reader, which is to write it,
+// unless there is nothing in it or somebody writes already.
+func (o *outbox) claim() (b *batch, answer pong, ok bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.corked = false
+	if o.writing || o.emptyLocked() {
+		return nil, pong{}, false
+	}
+	o.writing = true
+	b, answer = o.takeLocked()
+	return b, answer, true
+}
+
+// settle ends what claim began, and says whether a writer is to go on.
+func (o *outbox) settle() (more bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.emptyLocked() || o.closing {
+		return true
+	}
+	o.dryLocked()
+	o.writing = false
+	return false
+}
+
+// todo is what a writer has to do next.
+type todo int
+
+const (
+	writeMessages todo = iota
+	flush              // the queue is dry, but the writer's buffer is not
+	rest               // there is nothing to write
+	sayEnd             // the same, and nothing will come
+)
+
+// take gives the queue to a writer, or says what else to do.
+func (o *outbox) take(buffered bool) (b *batch, answer pong, next todo) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch {
+	case !o.emptyLocked():
+		b, answer = o.takeLocked()
+		return b, answer, writeMessages
+	case buffered:
+		return nil, pong{}, flush
+	}
+	o.dryLocked()
+	if o.closing {
+		return nil, pong{}, sayEnd
+	}
+	o.writing = false
+	return nil, pong{}, rest
+}
+
+func (o *outbox) emptyLocked() bool { return o.queue == nil && !o.pong.due }
+
+func (o *outbox) takeLocked() (*batch, pong) {
+	b, answer := o.queue, o.pong
+	o.queue, o.pong = nil, pong{}
+	return b, answer
+}
+
+// dryLocked wakes who waits for the queue to run dry.
+func (o *outbox) dryLocked() {
+	if o.full {
+		o.full = false
+		select {
+		case o.drained <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// wrote gives back the room of messages that were written.
+func (o *outbox) wrote(messages, bytes int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.messages -= messages
+	o.bytes -= bytes
+	o.p.bus.metrics.messages.Sub(float64(messages))
+	o.p.bus.metrics.bytes.Sub(float64(bytes))
+}
+
+// finish takes nothing more; a writer writes what is queued, and then tells the
+// peer that nothing follows.
 func (o *outbox) finish() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -89,51 +210,4 @@ func (o *outbox) close() {
 	o.fail()
 	o.writers.Wait()
 	o.wrote(o.messages, o.bytes)
-}
-
-// wrote gives back the room of messages that were written.
-func (o *outbox) wrote(messages, bytes int) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.messages -= messages
-	o.bytes -= bytes
-	o.p.bus.metrics.messages.Sub(float64(messages))
-	o.p.bus.metrics.bytes.Sub(float64(bytes))
-}
-
-// todo is what the writer has to do next.
-type todo int
-
-const (
-	writeMessages todo = iota
-	flush              // the queue is dry, but the buffer is not
-	rest               // there is nothing to write
-	sayEnd             // the same, and nothing will come
-)
-
-// take gives the queue to the writer, and spare, an empty batch, to the queue.
-func (o *outbox) take(spare []Frames, buffered bool) ([]Frames, pong, todo) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if len(o.queue) > 0 || o.pong.due {
-		batch, answer := o.queue, o.pong
-		o.queue, o.pong = spare, pong{}
-		return batch, answer, writeMessages
-	}
-	if buffered {
-		return nil, pong{}, flush
-	}
-	if o.full {
-		o.full = false
-		select {
-		case o.drained <- struct{}{}:
-		default:
-		}
-	}
-	if o.closing {
-		return nil, pong{}, sayEnd
-	}
-	o.writing = false
-	o.queue = nil // an idle peer keeps none
-	return nil, pong{}, rest
 }

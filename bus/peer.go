@@ -58,6 +58,8 @@ func newCore(cfg Config, mux *Mux) *core {
 func newPeer(b *core, nc net.Conn, h hello, router bool) *Peer {
 	p := &Peer{bus: b, nc: nc, in: h.in, identity: h.identity, key: h.key, router: router, done: make(chan struct{})}
 	p.out.p, p.out.drained = p, make(chan struct{}, 1)
+	p.out.direct.init(nc)
+	p.in.out = &p.out
 	p.limit.Store(int64(b.cfg.MaxMessage)) // a dealer chose its router
 	if router {
 		p.limit.Store(int64(b.cfg.MaxUnregistered))
@@ -130,7 +132,7 @@ func (p *Peer) SendFrames(f Frames) error {
 	if f.size > limit {
 		return fmt.Errorf("bus: %s of %d bytes, limit %d", f.typ, f.size, limit)
 	}
-	if err := p.out.push(f); err != nil {
+	if err := p.out.push(f.wire); err != nil {
 		return err
 	}
 	p.bus.metrics.sent.count(f.typ)
@@ -183,6 +185,7 @@ func (p *Peer) run(ctx context.Context) error {
 	}
 	p.cut(p.readLoop(ctx))
 	p.out.close()
+	p.in.giveBack()
 	cause := p.stopLinger()
 	close(p.done)
 	if p.bus.mux.Down != nil {

@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"sync"
@@ -15,19 +16,41 @@ const (
 // Buffers of writers are shared by all peers, so that an idle one has none.
 var writerBuffers = sync.Pool{New: func() any { return new([writerBuffer]byte) }}
 
-// write is the writer of o: it writes until the queue runs dry, and it alone
-// flushes.
-func (o *outbox) write() {
+// write writes until the queue runs dry. It begins with rest, which is what the
+// reader could not write of so many messages and bytes.
+func (o *outbox) write(rest []byte, messages, bytes int) {
+	buf := writerBuffers.Get().(*[writerBuffer]byte)
+	defer writerBuffers.Put(buf)
+	w := writer{o: o, buf: append(buf[:0], rest...), held: messages, bytes: bytes}
+	for w.next() {
+	}
+	if w.err != nil {
+		o.fail()
+		o.p.cut(w.err)
+	}
+}
+
+// uncork is called by the reader before it waits. It writes what the callbacks
+// sent as far as the kernel takes it at once, which is cheaper than to wake a
+// writer; a writer gets what is left.
+func (o *outbox) uncork() {
+	b, answer, ok := o.claim()
+	if !ok {
+		return
+	}
 	buf := writerBuffers.Get().(*[writerBuffer]byte)
 	defer writerBuffers.Put(buf)
 	w := writer{o: o, buf: buf[:0]}
-	for w.err == nil {
-		if !w.next() {
-			return
-		}
+	w.add(b, answer) // fits, see corkedBytes
+	var left []byte
+	if n := o.direct.write(w.buf); n < len(w.buf) {
+		left = bytes.Clone(w.buf[n:])
+	} else {
+		w.release()
 	}
-	o.fail()
-	o.p.cut(w.err)
+	if left != nil || o.settle() {
+		o.writers.Go(func() { o.write(left, w.held, w.bytes) })
+	}
 }
 
 // writer puts small messages together and writes them in one go.
@@ -36,32 +59,40 @@ type writer struct {
 	buf   []byte
 	held  int       // messages in buf
 	bytes int       // of them
-	spare []Frames  // an empty batch
 	until time.Time // the deadline set last
 	err   error
 }
 
-// next does what is to be done next, and says whether the writer goes on.
+// next does what is to be done next, and says whether there is more to do.
 func (w *writer) next() bool {
-	batch, pong, todo := w.o.take(w.spare, len(w.buf) > 0)
+	b, answer, todo := w.o.take(len(w.buf) > 0)
 	switch todo {
 	case writeMessages:
-		if pong.due {
-			w.append(appendCommand(make([]byte, 0, 2+1+4+maxPingContext), "PONG", pong.context[:pong.size]), 0)
-		}
-		for _, f := range batch {
-			w.append(f.wire, 1)
-		}
-		clear(batch)
-		w.spare = batch[:0]
-		return true
+		w.add(b, answer)
 	case flush:
 		w.flush()
-		return true
 	case sayEnd:
 		w.o.p.halfClose()
+		return false
+	case rest:
+		return false
 	}
-	return false
+	return w.err == nil
+}
+
+// add writes b and answer, at the latest with the next flush.
+func (w *writer) add(b *batch, answer pong) {
+	defer b.release()
+	if answer.due {
+		var frame [maxHeader + 5 + maxPingContext]byte
+		w.append(appendCommand(frame[:0], "PONG", answer.context[:answer.size]), 0)
+	}
+	if b == nil {
+		return
+	}
+	for _, message := range b.messages {
+		w.append(message, 1)
+	}
 }
 
 // append writes b, which has so many messages, at the latest with the next flush.
