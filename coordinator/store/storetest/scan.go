@@ -74,14 +74,7 @@ func scanPagesBothWays(t *testing.T, s store.Store) {
 	}
 	commit(t, s, put(bulk, "o", "x"), put(bulk, "q", "x"))
 	for _, reverse := range []bool{false, true} {
-		for _, limit := range []int{1, 7, 500, rows, rows + 1, 0} {
-			if limit == 1 && rows > 100 {
-				p := scan(t, s, bulk, store.Range{Prefix: []byte("p/"), Limit: 1, Reverse: reverse})
-				if len(p.Items) != 1 || !p.More {
-					t.Fatalf("limit 1: %d rows, more %v", len(p.Items), p.More)
-				}
-				continue
-			}
+		for _, limit := range []int{7, 500, rows - 1, rows, rows + 1, 0} {
 			var got []string
 			r := store.Range{Prefix: []byte("p/"), Limit: limit, Reverse: reverse}
 			for more := true; more; {

@@ -1,9 +1,13 @@
 package boltstore
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
+	"runtime"
 	"testing"
+	"time"
 
 	"go.etcd.io/bbolt"
 
@@ -108,5 +112,86 @@ func TestBatchesOfOneTransactionFailAlone(t *testing.T) {
 	}
 	if a := w.answers; a[0].result.Rev != before+1 || a[2].result.Rev != before+2 || s.rev != before+2 || len(w.changes) != 2 {
 		t.Fatalf("answers %+v, at %d", a, s.rev)
+	}
+}
+
+// held makes each transaction wait for one receive from the channel it returns,
+// and counts them.
+func held(s *Store) (begun chan struct{}, proceed chan struct{}) {
+	begun, proceed = make(chan struct{}, 100), make(chan struct{})
+	update := s.update
+	s.update = func(fn func(*bbolt.Tx) error) (int, error) {
+		begun <- struct{}{}
+		<-proceed
+		return update(fn)
+	}
+	return begun, proceed
+}
+
+// queued waits until n requests wait for the committer.
+func queued(t *testing.T, s *Store, n int) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); len(s.queue) < n; {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d requests wait, want %d", len(s.queue), n)
+		}
+		runtime.Gosched()
+	}
+}
+
+func TestWaitingBatchesShareATransaction(t *testing.T) {
+	s := openOne(t)
+	begun, proceed := held(s)
+	errs := make(chan error, 101)
+	commit := func(key string) {
+		_, err := s.Commit(t.Context(), row(key))
+		errs <- err
+	}
+	go commit("first")
+	<-begun
+	for i := range 100 {
+		go commit(fmt.Sprint(i))
+	}
+	queued(t, s, 100)
+	close(proceed)
+	for range 101 {
+		if err := <-errs; err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := 1 + len(begun); n != 2 {
+		t.Fatalf("%d transactions, want 2", n)
+	}
+}
+
+func TestCallerThatLeavesIsToldWhatItMayKnow(t *testing.T) {
+	s := openOne(t)
+	begun, proceed := held(s)
+	ctx, cancel := context.WithCancel(t.Context())
+	taken, waiting := make(chan error, 1), make(chan error, 1)
+	go func() {
+		_, err := s.Commit(ctx, row("taken"))
+		taken <- err
+	}()
+	<-begun
+	go func() {
+		_, err := s.Commit(ctx, row("waiting"))
+		waiting <- err
+	}()
+	queued(t, s, 1)
+	cancel()
+	if err := <-taken; !errors.Is(err, store.ErrUnknown) || !errors.Is(err, context.Canceled) {
+		t.Fatalf("taken: got error %v", err)
+	}
+	if err := <-waiting; !errors.Is(err, context.Canceled) || errors.Is(err, store.ErrUnknown) {
+		t.Fatalf("waiting: got error %v", err)
+	}
+	close(proceed)
+	if _, err := s.Commit(t.Context(), row("after")); err != nil {
+		t.Fatal(err)
+	}
+	kvs, err := s.Get(t.Context(), "s", []byte("taken"), []byte("waiting"))
+	if err != nil || kvs[0].Rev == 0 || kvs[1].Rev != 0 {
+		t.Fatalf("got %v, %v", kvs, err)
 	}
 }
