@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -34,8 +35,9 @@ func TestC031AcceptedCommandOutlivesTheCoordinator(t *testing.T) {
 }
 
 // The coordinator is killed again and again while programs run: right after the
-// answer, right after they were sent, while results come. Every accepted command
-// gets its result, and the programs' own record shows each once.
+// answer, right after they were sent, while results come, and while requests
+// are made. Every accepted command gets its result, and the programs' own record
+// shows each once; one whose answer never came ran once or not at all.
 func TestC031EachCommandRunsOnceOver20Kills(t *testing.T) {
 	t.Parallel()
 	const rounds, perRound = 20, 10
@@ -46,44 +48,71 @@ func TestC031EachCommandRunsOnceOver20Kills(t *testing.T) {
 	}
 	f.waitOnline(agents...)
 	record := filepath.Join(t.TempDir(), "record")
+	post := func(line string) (id string, err error) {
+		status, answer, err := f.ask("POST", "/v1/commands", commandBody(agents, `echo "$2/$MUSTER_AGENT_ID" >>"$1"; sleep 0.2`, record, line))
+		if err == nil && status != http.StatusAccepted {
+			err = fmt.Errorf("%d %s", status, answer)
+		}
+		if err != nil {
+			return "", err
+		}
+		return idOf(t, answer), nil
+	}
 
-	accepted := map[string]string{} // command id → the line that it writes
-	var lines []string
+	accepted := map[string]string{} // the line that a command writes → its id, "" when the answer never came
 	for round := range rounds {
 		for i := range perRound {
-			line := fmt.Sprintf("r%d-%d-", round, i)
-			status, answer, err := f.ask("POST", "/v1/commands", commandBody(agents, `echo "$2$MUSTER_AGENT_ID" >>"$1"; sleep 0.2`, record, line))
-			if err != nil || status != http.StatusAccepted {
-				t.Fatalf("POST: %d %s %v", status, answer, err)
+			line := fmt.Sprintf("r%d-%d", round, i)
+			id, err := post(line)
+			if err != nil {
+				t.Fatalf("POST: %v", err)
 			}
-			accepted[idOf(t, answer)] = line
-			lines = append(lines, line)
+			accepted[line] = id
 		}
-		<-time.After(time.Duration(rand.IntN(600)) * time.Millisecond * time.Duration(round%3) / 2) // the moment of the crash is the case
+		raced := make(chan string, 1)
+		line := fmt.Sprintf("r%d-raced", round)
+		go func() {
+			id, _ := post(line) // the crash may come before, in or after it
+			raced <- id
+		}()
+		<-time.After(time.Duration(round%3) * time.Duration(rand.IntN(300)) * time.Millisecond) // the moment of the crash is the case
 		f.coordinator.kill()
+		accepted[line] = <-raced
 		f.startCoordinator()
 	}
-	for id, line := range accepted {
+	for line, id := range accepted {
+		if id == "" {
+			continue
+		}
 		for agent, got := range f.waitDone(id, 2*time.Minute) {
 			if got.State != "SUCCEEDED" {
 				t.Errorf("%s on %s: %+v", line, agent, got)
 			}
 		}
 	}
+	f.waitAllDone()
 	times := map[string]int{}
 	for _, line := range linesOf(t, record) {
 		times[line]++
 	}
-	for _, line := range lines {
+	for line, id := range accepted {
 		for _, agent := range agents {
-			if n := times[line+agent]; n != 1 {
-				t.Errorf("%s%s ran %d times", line, agent, n)
+			n := times[line+"/"+agent]
+			if n > 1 || n == 0 && id != "" {
+				t.Errorf("%s on %s, command %q, ran %d times", line, agent, id, n)
 			}
 		}
 	}
-	if want := rounds * perRound * len(agents); len(times) != want {
-		t.Errorf("%d different lines, want %d", len(times), want)
-	}
+}
+
+// waitAllDone returns when no command is open any more.
+func (f *fleet) waitAllDone() {
+	f.t.Helper()
+	eventually(f.t, time.Minute, "all commands are done", func() bool {
+		var list struct{ Commands []command }
+		f.do("GET", "/v1/commands?page_size=1000", "", http.StatusOK, &list)
+		return !slices.ContainsFunc(list.Commands, func(c command) bool { return c.State != "DONE" })
+	})
 }
 
 // The agent is killed while its program runs: the command ends INTERRUPTED, is

@@ -61,18 +61,63 @@ func (p rawPeer) send(m proto.Message) error {
 	if err != nil {
 		return err
 	}
+	return p.sendFrames([]byte(m.ProtoReflect().Descriptor().FullName()), nil, body)
+}
+
+func (p rawPeer) sendFrames(frames ...[]byte) error {
 	var b []byte
-	for i, frame := range [][]byte{[]byte(m.ProtoReflect().Descriptor().FullName()), nil, body} {
+	for i, frame := range frames {
 		flags := byte(0x02) // a long size
-		if i < 2 {
+		if i < len(frames)-1 {
 			flags |= 0x01 // more frames follow
 		}
 		b = append(b, flags)
 		b = binary.BigEndian.AppendUint64(b, uint64(len(frame)))
 		b = append(b, frame...)
 	}
-	_, err = p.Write(b)
+	_, err := p.Write(b)
 	return err
+}
+
+// receive reads one message.
+func (p rawPeer) receive() (frames [][]byte, err error) {
+	if err := p.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		return nil, err
+	}
+	for more := true; more; {
+		head := make([]byte, 2)
+		if _, err := io.ReadFull(p, head); err != nil {
+			return nil, err
+		}
+		size := uint64(head[1])
+		if head[0]&0x02 != 0 {
+			rest := make([]byte, 7)
+			if _, err := io.ReadFull(p, rest); err != nil {
+				return nil, err
+			}
+			size = binary.BigEndian.Uint64(append(head[1:], rest...))
+		}
+		frame := make([]byte, size)
+		if _, err := io.ReadFull(p, frame); err != nil {
+			return nil, err
+		}
+		frames, more = append(frames, frame), head[0]&0x01 != 0
+	}
+	return frames, nil
+}
+
+// nack reads messages until a Nack comes.
+func (p rawPeer) nack() (*musterv1.Nack, error) {
+	for {
+		frames, err := p.receive()
+		if err != nil {
+			return nil, err
+		}
+		if len(frames) == 3 && string(frames[0]) == "muster.v1.Nack" {
+			n := &musterv1.Nack{}
+			return n, proto.Unmarshal(frames[2], n)
+		}
+	}
 }
 
 func (p rawPeer) register(id string) error {

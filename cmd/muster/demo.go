@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -27,9 +28,15 @@ func demoCommand() *cli.Command {
 		},
 		Action: func(c *cli.Context) error {
 			d := &demo{stdout: c.App.Writer, stderr: c.App.ErrWriter, once: c.Bool("once")}
-			err := d.run(c.Context)
+			ctx := c.Context
+			if !signal.Ignored(syscall.SIGHUP) { // the terminal was closed: clean up all the same
+				var stop context.CancelFunc
+				ctx, stop = signal.NotifyContext(ctx, syscall.SIGHUP)
+				defer stop()
+			}
+			err := d.run(ctx)
 			switch {
-			case c.Context.Err() == nil:
+			case ctx.Err() == nil:
 				return err
 			case d.once:
 				return &codedError{exitInterrupted, "interrupted"}

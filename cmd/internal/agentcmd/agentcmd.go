@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -50,6 +51,11 @@ func Run(ctx context.Context, c *cli.Context) (err error) {
 	if c.Duration("stop-grace") <= 0 {
 		return fmt.Errorf("--stop-grace %v: want a time above 0", c.Duration("stop-grace"))
 	}
+	for _, endpoint := range c.StringSlice("coordinator") {
+		if err := checkEndpoint(endpoint); err != nil {
+			return err
+		}
+	}
 	tags, err := tagsOf(c.StringSlice("tags-from-env"), c.StringSlice("tag"))
 	if err != nil {
 		return err
@@ -81,6 +87,18 @@ func Run(ctx context.Context, c *cli.Context) (err error) {
 	})
 	g.Go(func() error { return dealer.Run(linked) })
 	return g.Wait()
+}
+
+// checkEndpoint refuses what could never be dialled; the dealer would try for ever.
+func checkEndpoint(endpoint string) error {
+	scheme, rest, _ := strings.Cut(endpoint, "://")
+	if scheme == "ipc" && rest != "" {
+		return nil
+	}
+	if host, port, err := net.SplitHostPort(rest); scheme == "tcp" && err == nil && host != "" && port != "" {
+		return nil
+	}
+	return fmt.Errorf("--coordinator %q: want tcp://HOST:PORT or ipc://PATH", endpoint)
 }
 
 // tagsOf takes tags from variables of the environment and from NAME=VALUE pairs;
