@@ -37,7 +37,7 @@ func TestAgentLeavesNothingBehind(t *testing.T) {
 			t.Errorf("got %v", end)
 		}
 		time.Sleep(time.Hour) // of heartbeats
-		c.cut()
+		c.cut(t)
 		c.send(t, ping("2"))
 		c.end(t, "2")
 		began := time.Now()
@@ -131,7 +131,7 @@ func TestC034DuplicateDelivery(t *testing.T) {
 		c.until(t, "the answer to a copy", func() bool { return c.finals("x") > before })
 	}
 	for range 5 {
-		c.cut()
+		c.cut(t)
 		again()
 	}
 	a.stop()

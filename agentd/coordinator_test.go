@@ -205,14 +205,14 @@ func (c *fakeCoordinator) setSilent(silent bool) {
 	c.note(func() { c.silent = silent })
 }
 
-func (c *fakeCoordinator) cut() {
+// cut ends the link and waits until it is gone.
+func (c *fakeCoordinator) cut(t *testing.T) {
+	t.Helper()
 	c.mu.Lock()
 	p := c.peer
 	c.mu.Unlock()
-	if p != nil {
-		p.Close(nil)
-	}
-	<-p.Done()
+	p.Close(nil)
+	c.until(t, "the end of the link", func() bool { return c.peer != p })
 }
 
 // running is an agent that runs in this process.
