@@ -1,0 +1,53 @@
+// Command benchmark is what scripts/bench runs.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime"
+	"syscall"
+
+	"github.com/musterhq/muster/scripts/benchmark/server"
+)
+
+// errMissed means that something measured is not good enough.
+var errMissed = errors.New("a bar was missed")
+
+// verbs by the first argument. serve is for ourselves: it runs a server.
+var verbs = map[string]func(ctx context.Context, args []string) error{
+	"bus":   bench,
+	"stall": stall,
+	"serve": serve,
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal kills
+	if err := run(ctx, os.Args[1:]); err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	if len(args) == 0 || verbs[args[0]] == nil {
+		return errors.New("say what: bus, stall")
+	}
+	return verbs[args[0]](ctx, args[1:])
+}
+
+func serve(ctx context.Context, args []string) error {
+	if len(args) != 1 {
+		return errors.New("serve KIND")
+	}
+	return server.Serve(ctx, args[0], os.Stdin, os.Stdout)
+}
+
+// machine is what the numbers depend on most.
+func machine() string {
+	return fmt.Sprintf("%d cores, %s", runtime.NumCPU(), runtime.Version())
+}
