@@ -45,6 +45,32 @@ func (s *Server) getAgent(c echo.Context) error {
 	return answer(c, http.StatusOK, agent)
 }
 
+var notInMaintenance = notInBody{"muster.v1.SetMaintenanceRequest.id": inPath}
+
+// setMaintenance holds an agent's queue or frees it. The body says which: an
+// empty one would free it by surprise.
+func (s *Server) setMaintenance(c echo.Context) error {
+	if _, err := readQuery(c); err != nil {
+		return err
+	}
+	request := &musterv1.SetMaintenanceRequest{}
+	body, err := s.readMessage(c, request, notInMaintenance)
+	if err != nil {
+		return err
+	}
+	if !hasKey(body, "maintenance") {
+		return &fault{Code: "MISSING_FIELD", Path: "maintenance", Message: "is missing; say true or false"}
+	}
+	request.Id = c.Param("id")
+	ctx, cancel := call(c, 0)
+	defer cancel()
+	agent, err := s.agents.SetMaintenance(ctx, request)
+	if err != nil {
+		return inBody(err, "")
+	}
+	return answer(c, http.StatusOK, agent)
+}
+
 func answer(c echo.Context, status int, m proto.Message) error {
 	return c.JSONBlob(status, writeJSON(m))
 }

@@ -7,21 +7,20 @@ import (
 	"net/url"
 
 	"github.com/labstack/echo/v4"
-	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	musterv1 "github.com/musterhq/muster/proto/muster/v1"
 )
 
 // notInCommand are the fields of a Command that a request must not bring.
-var notInCommand = map[protoreflect.FullName]bool{
-	"muster.v1.Command.id":           true,
-	"muster.v1.Command.expire_time":  true,
-	"muster.v1.Command.state":        true,
-	"muster.v1.Command.state_reason": true,
-	"muster.v1.Command.counts":       true,
-	"muster.v1.Command.create_time":  true,
-	"muster.v1.Command.end_time":     true,
+var notInCommand = notInBody{
+	"muster.v1.Command.id":           setByServer,
+	"muster.v1.Command.expire_time":  setByServer,
+	"muster.v1.Command.state":        setByServer,
+	"muster.v1.Command.state_reason": setByServer,
+	"muster.v1.Command.counts":       setByServer,
+	"muster.v1.Command.create_time":  setByServer,
+	"muster.v1.Command.end_time":     setByServer,
 }
 
 func (s *Server) createCommand(c echo.Context) error {
@@ -33,7 +32,7 @@ func (s *Server) createCommand(c echo.Context) error {
 		return err
 	}
 	command := &musterv1.Command{}
-	if err := s.readMessage(c, command, notInCommand); err != nil {
+	if _, err := s.readMessage(c, command, notInCommand); err != nil {
 		return err
 	}
 	ctx, cancel := call(c, 0)
@@ -66,7 +65,7 @@ func idempotencyKey(c echo.Context) (string, error) {
 }
 
 func (s *Server) listCommands(c echo.Context) error {
-	q, err := readQuery(c, "page_size", "page_token")
+	q, err := readQuery(c, "order", "filter", "page_size", "page_token")
 	if err != nil {
 		return err
 	}
@@ -74,9 +73,14 @@ func (s *Server) listCommands(c echo.Context) error {
 	if err != nil {
 		return err
 	}
+	order, err := q.order()
+	if err != nil {
+		return err
+	}
 	ctx, cancel := call(c, 0)
 	defer cancel()
-	page, err := s.commands.ListCommands(ctx, &musterv1.ListCommandsRequest{PageSize: size, PageToken: q["page_token"]})
+	request := &musterv1.ListCommandsRequest{PageSize: size, PageToken: q["page_token"], Order: order, Filter: q["filter"]}
+	page, err := s.commands.ListCommands(ctx, request)
 	if err != nil {
 		return err
 	}
@@ -112,7 +116,7 @@ func (s *Server) getCommand(c echo.Context) error {
 }
 
 func (s *Server) listTargets(c echo.Context) error {
-	q, err := readQuery(c, "page_size", "page_token")
+	q, err := readQuery(c, "state", "page_size", "page_token")
 	if err != nil {
 		return err
 	}
@@ -120,9 +124,14 @@ func (s *Server) listTargets(c echo.Context) error {
 	if err != nil {
 		return err
 	}
+	states, err := q.states()
+	if err != nil {
+		return err
+	}
 	ctx, cancel := call(c, 0)
 	defer cancel()
-	page, err := s.commands.ListTargets(ctx, &musterv1.ListTargetsRequest{CommandId: c.Param("id"), PageSize: size, PageToken: q["page_token"]})
+	request := &musterv1.ListTargetsRequest{CommandId: c.Param("id"), PageSize: size, PageToken: q["page_token"], States: states}
+	page, err := s.commands.ListTargets(ctx, request)
 	if err != nil {
 		return err
 	}

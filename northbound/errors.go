@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -164,9 +165,10 @@ func problemOfStatus(st *status.Status) *problem {
 	return p
 }
 
-// inBody says that err is about a request message whose field holds the body:
-// paths become those of the body, and violations its content.
-func inBody(err error, field string) error {
+// inBody says that err is about a request message whose field holds the body,
+// or which is the body if field is "": paths become those of the body, and
+// violations its content. Those of parameters stay what they are.
+func inBody(err error, field string, parameters ...string) error {
 	st, ok := status.FromError(err)
 	if !ok {
 		return err
@@ -175,7 +177,7 @@ func inBody(err error, field string) error {
 	for i := range p.Errors {
 		p.Errors[i].Field = strings.TrimPrefix(p.Errors[i].Field, field+".")
 	}
-	if st.Code() == codes.InvalidArgument && len(p.Errors) > 0 {
+	if st.Code() == codes.InvalidArgument && len(p.Errors) > 0 && !slices.Contains(parameters, p.Errors[0].Field) {
 		p.Status = http.StatusUnprocessableEntity
 		p.Title = http.StatusText(p.Status)
 	}

@@ -27,13 +27,15 @@ type coordinator struct {
 	agents   fakeAgents
 	commands fakeCommands
 	events   fakeEvents
+	keys     fakeKeys
 	health   *health.Server
 }
 
 type fakeAgents struct {
 	musterv1.UnimplementedAgentsServer
-	list func(context.Context, *musterv1.ListAgentsRequest) (*musterv1.ListAgentsResponse, error)
-	get  func(context.Context, *musterv1.GetAgentRequest) (*musterv1.Agent, error)
+	list     func(context.Context, *musterv1.ListAgentsRequest) (*musterv1.ListAgentsResponse, error)
+	get      func(context.Context, *musterv1.GetAgentRequest) (*musterv1.Agent, error)
+	maintain func(context.Context, *musterv1.SetMaintenanceRequest) (*musterv1.Agent, error)
 }
 
 func (f *fakeAgents) ListAgents(ctx context.Context, r *musterv1.ListAgentsRequest) (*musterv1.ListAgentsResponse, error) {
@@ -50,9 +52,18 @@ func (f *fakeAgents) GetAgent(ctx context.Context, r *musterv1.GetAgentRequest) 
 	return f.get(ctx, r)
 }
 
+func (f *fakeAgents) SetMaintenance(ctx context.Context, r *musterv1.SetMaintenanceRequest) (*musterv1.Agent, error) {
+	if f.maintain == nil {
+		return f.UnimplementedAgentsServer.SetMaintenance(ctx, r)
+	}
+	return f.maintain(ctx, r)
+}
+
 type fakeCommands struct {
 	musterv1.UnimplementedCommandsServer
 	create      func(context.Context, *musterv1.CreateCommandRequest) (*musterv1.Command, error)
+	preview     func(context.Context, *musterv1.PreviewCommandRequest) (*musterv1.PreviewCommandResponse, error)
+	control     func(word string, r *musterv1.ControlCommandRequest) (*musterv1.Command, error)
 	get         func(context.Context, *musterv1.GetCommandRequest) (*musterv1.Command, error)
 	list        func(context.Context, *musterv1.ListCommandsRequest) (*musterv1.ListCommandsResponse, error)
 	listTargets func(context.Context, *musterv1.ListTargetsRequest) (*musterv1.ListTargetsResponse, error)
@@ -65,6 +76,34 @@ func (f *fakeCommands) CreateCommand(ctx context.Context, r *musterv1.CreateComm
 		return f.UnimplementedCommandsServer.CreateCommand(ctx, r)
 	}
 	return f.create(ctx, r)
+}
+
+func (f *fakeCommands) PreviewCommand(ctx context.Context, r *musterv1.PreviewCommandRequest) (*musterv1.PreviewCommandResponse, error) {
+	if f.preview == nil {
+		return f.UnimplementedCommandsServer.PreviewCommand(ctx, r)
+	}
+	return f.preview(ctx, r)
+}
+
+func (f *fakeCommands) CancelCommand(ctx context.Context, r *musterv1.ControlCommandRequest) (*musterv1.Command, error) {
+	if f.control == nil {
+		return f.UnimplementedCommandsServer.CancelCommand(ctx, r)
+	}
+	return f.control("cancel", r)
+}
+
+func (f *fakeCommands) PauseCommand(ctx context.Context, r *musterv1.ControlCommandRequest) (*musterv1.Command, error) {
+	if f.control == nil {
+		return f.UnimplementedCommandsServer.PauseCommand(ctx, r)
+	}
+	return f.control("pause", r)
+}
+
+func (f *fakeCommands) ResumeCommand(ctx context.Context, r *musterv1.ControlCommandRequest) (*musterv1.Command, error) {
+	if f.control == nil {
+		return f.UnimplementedCommandsServer.ResumeCommand(ctx, r)
+	}
+	return f.control("resume", r)
 }
 
 func (f *fakeCommands) GetCommand(ctx context.Context, r *musterv1.GetCommandRequest) (*musterv1.Command, error) {
@@ -114,14 +153,52 @@ func (f *fakeEvents) WatchEvents(r *musterv1.WatchEventsRequest, s grpc.ServerSt
 	return f.watch(r, s)
 }
 
-// service is a Server whose coordinator is the fake.
-func service(t *testing.T, fake *coordinator) *Server {
+type fakeKeys struct {
+	musterv1.UnimplementedKeysServer
+	list    func(*musterv1.ListKeysRequest) (*musterv1.ListKeysResponse, error)
+	get     func(*musterv1.GetKeyRequest) (*musterv1.Key, error)
+	approve func(*musterv1.ApproveKeyRequest) (*musterv1.Key, error)
+	revoke  func(*musterv1.RevokeKeyRequest) (*musterv1.Key, error)
+}
+
+func (f *fakeKeys) ListKeys(ctx context.Context, r *musterv1.ListKeysRequest) (*musterv1.ListKeysResponse, error) {
+	if f.list == nil {
+		return f.UnimplementedKeysServer.ListKeys(ctx, r)
+	}
+	return f.list(r)
+}
+
+func (f *fakeKeys) GetKey(ctx context.Context, r *musterv1.GetKeyRequest) (*musterv1.Key, error) {
+	if f.get == nil {
+		return f.UnimplementedKeysServer.GetKey(ctx, r)
+	}
+	return f.get(r)
+}
+
+func (f *fakeKeys) ApproveKey(ctx context.Context, r *musterv1.ApproveKeyRequest) (*musterv1.Key, error) {
+	if f.approve == nil {
+		return f.UnimplementedKeysServer.ApproveKey(ctx, r)
+	}
+	return f.approve(r)
+}
+
+func (f *fakeKeys) RevokeKey(ctx context.Context, r *musterv1.RevokeKeyRequest) (*musterv1.Key, error) {
+	if f.revoke == nil {
+		return f.UnimplementedKeysServer.RevokeKey(ctx, r)
+	}
+	return f.revoke(r)
+}
+
+// service is a Server whose coordinator is the fake. Its log is the test's
+// unless config has one.
+func service(t *testing.T, fake *coordinator, config ...Config) *Server {
 	t.Helper()
 	ln := bufconn.Listen(64 << 10)
 	gs := grpc.NewServer()
 	musterv1.RegisterAgentsServer(gs, &fake.agents)
 	musterv1.RegisterCommandsServer(gs, &fake.commands)
 	musterv1.RegisterEventsServer(gs, &fake.events)
+	musterv1.RegisterKeysServer(gs, &fake.keys)
 	if fake.health == nil {
 		fake.health = health.NewServer()
 	}
@@ -139,7 +216,14 @@ func service(t *testing.T, fake *coordinator) *Server {
 		gs.Stop()
 		<-ended
 	})
-	return New(conn, Config{Log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))})
+	with := Config{}
+	if len(config) > 0 {
+		with = config[0]
+	}
+	if with.Log == nil {
+		with.Log = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
+	}
+	return New(conn, with)
 }
 
 // network is a Server that serves on an in-memory network, so that it can live
@@ -151,10 +235,10 @@ type network struct {
 	ended chan error
 }
 
-func serve(t *testing.T, fake *coordinator) *network {
+func serve(t *testing.T, fake *coordinator, config ...Config) *network {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	n := &network{Server: service(t, fake), ln: bufconn.Listen(4 << 10), stop: cancel, ended: make(chan error, 1)}
+	n := &network{Server: service(t, fake, config...), ln: bufconn.Listen(4 << 10), stop: cancel, ended: make(chan error, 1)}
 	go func() {
 		n.ended <- n.Serve(ctx, n.ln)
 		close(n.ended)

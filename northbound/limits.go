@@ -14,7 +14,6 @@ import (
 
 	"github.com/labstack/echo/v4"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
 const (
@@ -83,13 +82,26 @@ func (w *pacedWriter) FlushError() error {
 // Unwrap is for http.ResponseController.
 func (w *pacedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// readMessage fills m from the JSON body. Fields in setByServer are refused.
-func (s *Server) readMessage(c echo.Context, m proto.Message, setByServer map[protoreflect.FullName]bool) error {
+// readMessage fills m from the JSON body, and returns that, too.
+func (s *Server) readMessage(c echo.Context, m proto.Message, not notInBody) ([]byte, error) {
 	body, err := s.readBody(c)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return readJSON(body, m, func(name protoreflect.FullName) bool { return setByServer[name] })
+	return body, readJSON(body, m, not)
+}
+
+// readOptional is readMessage for a request that may come without a body; m is
+// then as it was. What type a body has that is not there does not matter.
+func (s *Server) readOptional(c echo.Context, m proto.Message, not notInBody) ([]byte, error) {
+	if c.Request().ContentLength == 0 {
+		return nil, nil
+	}
+	body, err := s.readMessage(c, m, not)
+	if err == errEmptyBody {
+		return nil, nil
+	}
+	return body, err
 }
 
 func (s *Server) readBody(c echo.Context) ([]byte, error) {
@@ -101,16 +113,17 @@ func (s *Server) readBody(c echo.Context) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(body) == 0 {
-		return nil, refuse(http.StatusBadRequest, "EMPTY_BODY", "this needs a JSON object as its body")
-	}
 	r.Body = http.NoBody // read to its end; there net/http lifts the deadline
+	if len(body) == 0 {
+		return nil, errEmptyBody
+	}
 	return body, nil
 }
 
 var (
-	errTooLarge = refuse(http.StatusRequestEntityTooLarge, "BODY_TOO_LARGE", fmt.Sprintf("the body is over %d bytes", maxBody))
-	errBusy     = refuse(http.StatusServiceUnavailable, "BUSY", "too many bodies are being received; try again").with("Retry-After", "1")
+	errEmptyBody = refuse(http.StatusBadRequest, "EMPTY_BODY", "this needs a JSON object as its body")
+	errTooLarge  = refuse(http.StatusRequestEntityTooLarge, "BODY_TOO_LARGE", fmt.Sprintf("the body is over %d bytes", maxBody))
+	errBusy      = refuse(http.StatusServiceUnavailable, "BUSY", "too many bodies are being received; try again").with("Retry-After", "1")
 )
 
 // checkHeaders refuses before a byte of the body is read.

@@ -11,6 +11,9 @@ import (
 	"unicode/utf8"
 
 	"github.com/labstack/echo/v4"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	musterv1 "github.com/musterhq/muster/proto/muster/v1"
 )
 
 const (
@@ -77,6 +80,55 @@ func (q query) wait() (time.Duration, error) {
 		return 0, badParameter("wait", "wait: %v", err)
 	}
 	return min(d, maxWait), nil
+}
+
+// order is unspecified when it is not given: the coordinator has the default.
+func (q query) order() (musterv1.Order, error) {
+	text, ok := q["order"]
+	if !ok {
+		return musterv1.Order_ORDER_UNSPECIFIED, nil
+	}
+	if text == "asc" {
+		return musterv1.Order_ASC, nil
+	}
+	_, err := choice("order", text, "asc", "desc")
+	return musterv1.Order_DESC, err
+}
+
+// states reads a list such as "FAILED,LOST".
+func (q query) states() (states []musterv1.Target_State, err error) {
+	text, ok := q["state"]
+	if !ok {
+		return nil, nil
+	}
+	for name := range strings.SplitSeq(text, ",") {
+		n, err := valueOf("state", name, musterv1.Target_State(0).Descriptor())
+		if err != nil {
+			return nil, err
+		}
+		if state := musterv1.Target_State(n); !slices.Contains(states, state) {
+			states = append(states, state)
+		}
+	}
+	return states, nil
+}
+
+// flag is false when it is not given.
+func (q query) flag(name string) (bool, error) {
+	text, ok := q[name]
+	if !ok {
+		return false, nil
+	}
+	text, err := choice(name, text, "1", "0", "true", "false")
+	return text == "1" || text == "true", err
+}
+
+// valueOf is the value of an enum that a parameter names as JSON does.
+func valueOf(name, value string, ed protoreflect.EnumDescriptor) (protoreflect.EnumNumber, error) {
+	if _, err := choice(name, value, valueNames(ed)...); err != nil {
+		return 0, err
+	}
+	return ed.Values().ByName(protoreflect.Name(value)).Number(), nil
 }
 
 // choice is the parameter's value, which must be one of allowed.

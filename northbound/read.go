@@ -23,11 +23,21 @@ const (
 	durationName  = "google.protobuf.Duration"
 )
 
+// barred is why a body must not bring a field.
+type barred struct{ code, message string }
+
+var (
+	setByServer = barred{"SET_BY_SERVER", "is set by the server; leave it out"}
+	inPath      = barred{"IN_PATH", "is given by the path; leave it out"}
+)
+
+// notInBody are the fields that one kind of request must not bring.
+type notInBody map[protoreflect.FullName]barred
+
 // readJSON fills m, which must be empty, from one JSON object by the rules in
-// the package comment. Fields for which setByServer is true are refused. The
-// error is a *fault; m is then half filled.
-func readJSON(data []byte, m proto.Message, setByServer func(protoreflect.FullName) bool) error {
-	r := reader{scanner: scanner{data: data}, setByServer: setByServer}
+// the package comment. The error is a *fault; m is then half filled.
+func readJSON(data []byte, m proto.Message, not notInBody) error {
+	r := reader{scanner: scanner{data: data}, not: not}
 	switch r.next() {
 	case '{':
 		if err := r.message(m.ProtoReflect()); err != nil {
@@ -44,7 +54,7 @@ func readJSON(data []byte, m proto.Message, setByServer func(protoreflect.FullNa
 
 type reader struct {
 	scanner
-	setByServer func(protoreflect.FullName) bool
+	not notInBody
 }
 
 func (r *reader) message(m protoreflect.Message) error {
@@ -53,8 +63,8 @@ func (r *reader) message(m protoreflect.Message) error {
 		if fd == nil || isInternal(fd) {
 			return r.unknownField(m.Descriptor(), key)
 		}
-		if r.setByServer(fd.FullName()) {
-			return r.fault("SET_BY_SERVER", "is set by the server; leave it out")
+		if why, ok := r.not[fd.FullName()]; ok {
+			return r.fault(why.code, "%s", why.message)
 		}
 		return r.field(m, fd)
 	})
@@ -63,9 +73,13 @@ func (r *reader) message(m protoreflect.Message) error {
 func (r *reader) unknownField(md protoreflect.MessageDescriptor, key string) error {
 	var names []string
 	for i := range md.Fields().Len() {
-		if fd := md.Fields().Get(i); !isInternal(fd) && !r.setByServer(fd.FullName()) {
+		fd := md.Fields().Get(i)
+		if _, ok := r.not[fd.FullName()]; !ok && !isInternal(fd) {
 			names = append(names, string(fd.Name()))
 		}
+	}
+	if len(names) == 0 {
+		return r.fault("UNKNOWN_FIELD", "there is no such field, nor any other here")
 	}
 	if near := nearest(key, names); near != "" {
 		return r.fault("UNKNOWN_FIELD", "there is no such field; did you mean %q?", near)
@@ -223,12 +237,7 @@ func (r *reader) double() (protoreflect.Value, error) {
 }
 
 func (r *reader) enum(ed protoreflect.EnumDescriptor) (protoreflect.Value, error) {
-	var names []string
-	for i := range ed.Values().Len() {
-		if v := ed.Values().Get(i); v.Number() != 0 {
-			names = append(names, string(v.Name()))
-		}
-	}
+	names := valueNames(ed)
 	want := "one of " + strings.Join(names, ", ")
 	if r.next() != '"' {
 		return protoreflect.Value{}, r.wrongType(want)
@@ -241,6 +250,16 @@ func (r *reader) enum(ed protoreflect.EnumDescriptor) (protoreflect.Value, error
 		return protoreflect.Value{}, r.fault("INVALID_VALUE", "must be %s", want)
 	}
 	return protoreflect.ValueOfEnum(ed.Values().ByName(protoreflect.Name(name)).Number()), nil
+}
+
+// valueNames are the values of an enum that may be given.
+func valueNames(ed protoreflect.EnumDescriptor) (names []string) {
+	for i := range ed.Values().Len() {
+		if v := ed.Values().Get(i); v.Number() != 0 {
+			names = append(names, string(v.Name()))
+		}
+	}
+	return names
 }
 
 func (r *reader) bytes(fd protoreflect.FieldDescriptor) (protoreflect.Value, error) {

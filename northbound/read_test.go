@@ -11,15 +11,12 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	musterv1 "github.com/musterhq/muster/proto/muster/v1"
 )
 
-func anyField(protoreflect.FullName) bool { return false }
-
-func inRequest(name protoreflect.FullName) bool { return notInCommand[name] }
+var anyField notInBody
 
 func TestReadCommand(t *testing.T) {
 	got := &musterv1.Command{}
@@ -28,7 +25,7 @@ func TestReadCommand(t *testing.T) {
 		 "target": {"agents": ["web-1", "web-2"]}, "timeout": "1h30m", "expires_in": "7d12h",
 		 "idempotent": true, "labels": {"env": "prod", "": "empty key"}, "when_offline": "QUEUE",
 		 "rollout": {"canary": 5, "batch": "10%", "max_failures": "3"}}
-	`), got, inRequest)
+	`), got, notInCommand)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +98,7 @@ func TestC098ReaderNamesTheField(t *testing.T) {
 		{`"x"`, "NOT_AN_OBJECT", "", "object"},
 		{`7`, "NOT_AN_OBJECT", "", "object"},
 	} {
-		err := readJSON([]byte(tc.body), &musterv1.Command{}, inRequest)
+		err := readJSON([]byte(tc.body), &musterv1.Command{}, notInCommand)
 		var f *fault
 		if !errors.As(err, &f) {
 			t.Errorf("%.60s: got %v, want a fault", tc.body, err)
@@ -177,7 +174,7 @@ func TestC098JSONSuite(t *testing.T) {
 		name := filepath.Base(file)
 		body := append(append([]byte(`{"input":`), text...), '}')
 		got := &musterv1.Command{}
-		err = readJSON(body, got, inRequest)
+		err = readJSON(body, got, notInCommand)
 		var f *fault
 		if err != nil && !errors.As(err, &f) {
 			t.Fatalf("%s: %v is no fault", name, err)
@@ -199,7 +196,7 @@ func TestC098JSONSuite(t *testing.T) {
 		if err == nil && !json.Valid(got.GetInput()) {
 			t.Errorf("%s: %q is taken and is not JSON", name, got.GetInput())
 		}
-		if err := readJSON(text, &musterv1.Command{}, inRequest); err == nil && !bytes.Equal(bytes.TrimSpace(text), []byte("{}")) {
+		if err := readJSON(text, &musterv1.Command{}, notInCommand); err == nil && !bytes.Equal(bytes.TrimSpace(text), []byte("{}")) {
 			t.Errorf("%s: %q is taken as a command", name, text)
 		}
 	}
@@ -210,13 +207,13 @@ func TestC098DeepNesting(t *testing.T) {
 		for _, count := range []int{101, 10_000, 100_000} {
 			body := `{"input":` + strings.Repeat(unit, count)
 			var f *fault
-			if err := readJSON([]byte(body), &musterv1.Command{}, inRequest); !errors.As(err, &f) || f.Code != "TOO_DEEP" {
+			if err := readJSON([]byte(body), &musterv1.Command{}, notInCommand); !errors.As(err, &f) || f.Code != "TOO_DEEP" {
 				t.Errorf("%d times %q: %.100v", count, unit, err)
 			}
 		}
 	}
 	body := `{"input":` + strings.Repeat("[", 99) + strings.Repeat("]", 99) + "}"
-	if err := readJSON([]byte(body), &musterv1.Command{}, inRequest); err != nil {
+	if err := readJSON([]byte(body), &musterv1.Command{}, notInCommand); err != nil {
 		t.Errorf("100 deep: %v", err)
 	}
 }

@@ -2,19 +2,16 @@ package northbound
 
 import (
 	"context"
-	"io"
+	"maps"
 	"math"
 	"net/url"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"pgregory.net/rapid"
 
@@ -48,6 +45,25 @@ func working() *coordinator {
 		return &musterv1.Target{CommandId: r.GetCommandId(), AgentId: r.GetAgentId()}, nil
 	}
 	fake.commands.readOutput = func(*musterv1.ReadOutputRequest, grpc.ServerStreamingServer[musterv1.OutputChunk]) error { return nil }
+	fake.agents.maintain = func(_ context.Context, r *musterv1.SetMaintenanceRequest) (*musterv1.Agent, error) {
+		return &musterv1.Agent{Id: r.GetId(), Maintenance: r.GetMaintenance()}, nil
+	}
+	fake.commands.preview = func(context.Context, *musterv1.PreviewCommandRequest) (*musterv1.PreviewCommandResponse, error) {
+		return &musterv1.PreviewCommandResponse{}, nil
+	}
+	fake.commands.control = func(_ string, r *musterv1.ControlCommandRequest) (*musterv1.Command, error) {
+		return &musterv1.Command{Id: r.GetId(), StateReason: r.GetReason()}, nil
+	}
+	fake.keys.list = func(*musterv1.ListKeysRequest) (*musterv1.ListKeysResponse, error) {
+		return &musterv1.ListKeysResponse{}, nil
+	}
+	fake.keys.get = func(r *musterv1.GetKeyRequest) (*musterv1.Key, error) { return &musterv1.Key{Id: r.GetId()}, nil }
+	fake.keys.approve = func(r *musterv1.ApproveKeyRequest) (*musterv1.Key, error) {
+		return &musterv1.Key{Id: r.GetId(), State: musterv1.Key_APPROVED, AgentId: r.GetAgentId()}, nil
+	}
+	fake.keys.revoke = func(r *musterv1.RevokeKeyRequest) (*musterv1.Key, error) {
+		return &musterv1.Key{Id: r.GetId(), State: musterv1.Key_REVOKED}, nil
+	}
 	fake.events.watch = func(_ *musterv1.WatchEventsRequest, s grpc.ServerStreamingServer[musterv1.Event]) error {
 		if err := s.SendHeader(nil); err != nil {
 			return err
@@ -60,7 +76,13 @@ func working() *coordinator {
 
 var plainRoutes = []string{
 	"/healthz", "/readyz", "/v1/agents", "/v1/agents/a", "/v1/commands", "/v1/commands/c", "/v1/commands/c/targets",
-	"/v1/commands/c/targets/a", "/v1/commands/c/targets/a/output",
+	"/v1/commands/c/targets/a", "/v1/commands/c/targets/a/output", "/v1/keys", "/v1/keys/k",
+}
+
+// actions are the routes that have one method and no GET.
+var actions = map[string]string{
+	"/v1/commands/c/cancel": "POST", "/v1/commands/c/pause": "POST", "/v1/commands/c/resume": "POST", "/v1/commands/preview": "POST",
+	"/v1/agents/a/maintenance": "PUT", "/v1/keys/k/approve": "POST", "/v1/keys/k/revoke": "POST",
 }
 
 func TestRequestsBecomeCalls(t *testing.T) {
@@ -141,121 +163,12 @@ func TestWithoutTokenThereIsNoCall(t *testing.T) {
 			}
 		}
 		s.do(t, "POST", "/v1/commands", `{"`, "Authorization: "+header).want(t, 401, "UNAUTHENTICATED")
+		for path, method := range actions {
+			s.do(t, method, path, `{"`, "Authorization: "+header).want(t, 401, "UNAUTHENTICATED")
+		}
 	}
 	if _, ok := bearerToken([]string{"Bearer a", "Bearer b"}); ok {
 		t.Error("two headers are taken")
-	}
-}
-
-func TestC095BadPages(t *testing.T) {
-	fake := working()
-	fake.agents.list = func(context.Context, *musterv1.ListAgentsRequest) (*musterv1.ListAgentsResponse, error) {
-		return nil, refused(codes.InvalidArgument, "page_token is not one of ours", violations("page_token", "is not one of ours"))
-	}
-	s := service(t, fake)
-	for query, code := range map[string]string{
-		"page_size=0":                        "INVALID_PARAMETER",
-		"page_size=-1":                       "INVALID_PARAMETER",
-		"page_size=abc":                      "INVALID_PARAMETER",
-		"page_size=1.5":                      "INVALID_PARAMETER",
-		"page_size=9223372036854775808":      "INVALID_PARAMETER",
-		"page_size=":                         "INVALID_PARAMETER",
-		"page_size=1&page_size=1":            "INVALID_PARAMETER",
-		"page_token=a&page_token=a":          "INVALID_PARAMETER",
-		"page_token=":                        "INVALID_PARAMETER",
-		"page_token=%ff":                     "INVALID_PARAMETER",
-		"page_token=%zz":                     "MALFORMED_QUERY",
-		"page_token=a;b":                     "MALFORMED_QUERY",
-		"pagesize=5":                         "UNKNOWN_PARAMETER",
-		"filter=x":                           "UNKNOWN_PARAMETER",
-		"%ff=x":                              "UNKNOWN_PARAMETER",
-		"page_token=" + url.QueryEscape("🤷"): "INVALID_ARGUMENT",
-		"page_token=" + strings.Repeat("a", 10<<10): "INVALID_ARGUMENT",
-	} {
-		p := s.do(t, "GET", "/v1/agents?"+query, "").want(t, 400, code)
-		if code != "MALFORMED_QUERY" && len(p.Errors) != 1 {
-			t.Errorf("%s: no parameter is named: %+v", query, p)
-		}
-	}
-	if p := s.do(t, "GET", "/v1/commands?pagesize=5", "").problem(t); !strings.Contains(p.Detail, `did you mean "page_size"`) {
-		t.Errorf("got %q", p.Detail)
-	}
-	for _, path := range []string{"/v1/agents/a?x=1", "/v1/commands/c?page_size=1", "/v1/commands/c/targets/a?x", "/v1/commands/c/targets/a/output?stream=stdin", "/v1/events?kinds=agents", "/v1/events?kinds="} {
-		if got := s.do(t, "GET", path, ""); got.problem(t).Status != 400 {
-			t.Errorf("%s: %s", path, got.body)
-		}
-	}
-	s.do(t, "POST", "/v1/commands?dry_run=1", `{}`).want(t, 400, "UNKNOWN_PARAMETER")
-}
-
-func TestWaitIsHandedOn(t *testing.T) {
-	fake := working()
-	var wait, left time.Duration
-	fake.commands.get = func(ctx context.Context, r *musterv1.GetCommandRequest) (*musterv1.Command, error) {
-		deadline, _ := ctx.Deadline()
-		wait, left = r.GetWait().AsDuration(), time.Until(deadline)
-		return &musterv1.Command{Id: r.GetId()}, nil
-	}
-	s := service(t, fake)
-	for query, want := range map[string]time.Duration{"": 0, "?wait=0s": 0, "?wait=250ms": 250 * time.Millisecond, "?wait=30s": 30 * time.Second, "?wait=1d": time.Minute} {
-		if got := s.do(t, "GET", "/v1/commands/c"+query, ""); got.status != 200 || wait != want || left < want+20*time.Second {
-			t.Errorf("%s: %d, waits %v with %v left", query, got.status, wait, left)
-		}
-	}
-	for _, bad := range []string{"30", "-1s", "soon", ""} {
-		s.do(t, "GET", "/v1/commands/c?wait="+bad, "").want(t, 400, "INVALID_PARAMETER")
-	}
-}
-
-func TestOutputIsRawBytes(t *testing.T) {
-	fake := working()
-	fake.commands.getTarget = func(_ context.Context, r *musterv1.GetTargetRequest) (*musterv1.Target, error) {
-		if r.GetAgentId() != "web-1" {
-			return nil, status.Error(codes.NotFound, "no such target")
-		}
-		return &musterv1.Target{
-			Stdout: &musterv1.Output{Size: 1 << 33, Kept: 7, Sha256: "abc", Truncated: true, Head: 4},
-			Stderr: &musterv1.Output{Size: 0},
-		}, nil
-	}
-	var cut bool
-	fake.commands.readOutput = func(r *musterv1.ReadOutputRequest, s grpc.ServerStreamingServer[musterv1.OutputChunk]) error {
-		if r.GetStream() == musterv1.Stream_STDERR {
-			return nil
-		}
-		_ = s.Send(&musterv1.OutputChunk{Data: []byte("\xff\x00<b")})
-		if cut {
-			return status.Error(codes.Internal, "disk")
-		}
-		return s.Send(&musterv1.OutputChunk{Offset: 4, Data: []byte("end")})
-	}
-	n := serve(t, fake)
-	get := func(method, path string) *reply {
-		c := n.dial(t)
-		c.send(t, method+" /v1/commands/c/targets/"+path+" HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer a\r\n\r\n")
-		return c.answer(t, method)
-	}
-	for _, query := range []string{"", "?stream=stdout"} {
-		got := get("GET", "web-1/output"+query)
-		if string(got.body) != "\xff\x00<bend" || got.header.Get("Content-Type") != "application/octet-stream" ||
-			got.header.Get("Muster-Output-Size") != "8589934592" || got.header.Get("Muster-Output-Sha256") != "abc" || got.header.Get("Muster-Output-Kept") != "7" ||
-			got.header.Get("Muster-Output-Truncated") != "true" || got.header.Get("Muster-Output-Head") != "4" {
-			t.Errorf("got %q, %v", got.body, got.header)
-		}
-	}
-	if got := get("GET", "web-1/output?stream=stderr"); got.status != 200 || len(got.body) > 0 || got.header.Get("Muster-Output-Truncated") != "false" {
-		t.Errorf("got %q, %v", got.body, got.header)
-	}
-	if got := get("HEAD", "web-1/output"); got.status != 200 || got.header.Get("Muster-Output-Size") != "8589934592" {
-		t.Errorf("got %+v", got)
-	}
-	get("GET", "web-2/output").want(t, 404, "NOT_FOUND")
-
-	cut = true // after the first bytes only a broken connection tells of it
-	c := n.dial(t)
-	c.send(t, "GET /v1/commands/c/targets/web-1/output HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer a\r\n\r\n")
-	if got, err := io.ReadAll(c.in); err != nil || strings.HasSuffix(string(got), "0\r\n\r\n") {
-		t.Errorf("half an output is answered with %q, %v", got, err)
 	}
 }
 
@@ -313,6 +226,20 @@ func TestC102Methods(t *testing.T) {
 			}
 		}
 	}
+	for path, allowed := range actions {
+		if got := ask("OPTIONS", path); got.status != 204 || got.header.Get("Allow") != "OPTIONS, "+allowed {
+			t.Errorf("OPTIONS %s: %d, Allow %q", path, got.status, got.header.Get("Allow"))
+		}
+		for _, method := range []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "TRACE", "post", "FOO"} {
+			if method == allowed || path == "/v1/commands/preview" && (method == "GET" || method == "HEAD") {
+				continue
+			}
+			got := ask(method, path)
+			if got.status != 405 || got.header.Get("Allow") != "OPTIONS, "+allowed {
+				t.Errorf("%s %s: %d, Allow %q", method, path, got.status, got.header.Get("Allow"))
+			}
+		}
+	}
 	// An error to HEAD has its status and no body.
 	if got := ask("HEAD", "/v1/agents?x=1"); got.status != 400 || len(got.body) > 0 {
 		t.Errorf("HEAD: %d %s", got.status, got.body)
@@ -322,7 +249,7 @@ func TestC102Methods(t *testing.T) {
 func TestC103SlashesAndForeignHosts(t *testing.T) {
 	n := serve(t, working())
 	var paths []string
-	for _, path := range append(plainRoutes, "/v1/events") {
+	for _, path := range slices.Concat(plainRoutes, slices.Collect(maps.Keys(actions)), []string{"/v1/events"}) {
 		paths = append(paths, path+"/", path+"//", strings.Replace(path, "/v1", "/v1/", 1)+"/", "/"+path)
 	}
 	paths = append(paths, "/", "//evil.example/..", "/%5cevil.example", "//evil.example%2f..", "/./v1/agents", "/v1/./agents", "/v1/agents//x",

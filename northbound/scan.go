@@ -151,6 +151,17 @@ func (s *scanner) object(member func(key string) error) error {
 	return nil
 }
 
+// hasKey reports whether an object that was read without a fault has the key.
+// A message cannot tell false or "" from nothing.
+func hasKey(object []byte, key string) (found bool) {
+	s := scanner{data: object}
+	_ = s.object(func(given string) error {
+		found = found || given == key
+		return s.skip()
+	})
+	return found
+}
+
 // array calls element with the scanner before each element.
 func (s *scanner) array(element func() error) error {
 	if s.next() != '[' {

@@ -37,6 +37,7 @@ type Server struct {
 	agents   musterv1.AgentsClient
 	commands musterv1.CommandsClient
 	events   musterv1.EventsClient
+	keys     musterv1.KeysClient
 	health   healthv1.HealthClient
 	log      *slog.Logger
 	echo     *echo.Echo
@@ -58,6 +59,7 @@ func New(conn grpc.ClientConnInterface, config Config) *Server {
 		agents:   musterv1.NewAgentsClient(conn),
 		commands: musterv1.NewCommandsClient(conn),
 		events:   musterv1.NewEventsClient(conn),
+		keys:     musterv1.NewKeysClient(conn),
 		health:   healthv1.NewHealthClient(conn),
 		log:      config.Log,
 		echo:     echo.New(),
@@ -84,12 +86,24 @@ func (s *Server) routes() {
 
 	get("/v1/agents", bearer(s.listAgents))
 	get("/v1/agents/:id", bearer(s.getAgent))
+	s.echo.PUT("/v1/agents/:id/maintenance", bearer(s.setMaintenance))
+
 	get("/v1/commands", bearer(s.listCommands))
 	s.echo.POST("/v1/commands", bearer(s.createCommand))
+	s.echo.POST("/v1/commands/preview", bearer(s.previewCommand)) // no id is "preview"
 	get("/v1/commands/:id", bearer(s.getCommand))
+	s.echo.POST("/v1/commands/:id/cancel", bearer(s.controlCommand(s.commands.CancelCommand)))
+	s.echo.POST("/v1/commands/:id/pause", bearer(s.controlCommand(s.commands.PauseCommand)))
+	s.echo.POST("/v1/commands/:id/resume", bearer(s.controlCommand(s.commands.ResumeCommand)))
 	get("/v1/commands/:id/targets", bearer(s.listTargets))
 	get("/v1/commands/:id/targets/:agent", bearer(s.getTarget))
 	get("/v1/commands/:id/targets/:agent/output", bearer(s.getOutput))
+
+	get("/v1/keys", bearer(s.listKeys))
+	get("/v1/keys/:id", bearer(s.getKey))
+	s.echo.POST("/v1/keys/:id/approve", bearer(s.approveKey))
+	s.echo.POST("/v1/keys/:id/revoke", bearer(s.revokeKey))
+
 	get("/v1/events", bearer(s.streamEvents))
 }
 

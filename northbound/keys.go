@@ -1,0 +1,95 @@
+package northbound
+
+import (
+	"net/http"
+
+	"github.com/labstack/echo/v4"
+
+	musterv1 "github.com/musterhq/muster/proto/muster/v1"
+)
+
+var notInKeyDecision = notInBody{
+	"muster.v1.ApproveKeyRequest.id": inPath,
+	"muster.v1.RevokeKeyRequest.id":  inPath,
+}
+
+func (s *Server) listKeys(c echo.Context) error {
+	q, err := readQuery(c, "state", "page_size", "page_token")
+	if err != nil {
+		return err
+	}
+	size, err := q.pageSize()
+	if err != nil {
+		return err
+	}
+	request := &musterv1.ListKeysRequest{PageSize: size, PageToken: q["page_token"]}
+	if state, ok := q["state"]; ok {
+		n, err := valueOf("state", state, request.GetState().Descriptor())
+		if err != nil {
+			return err
+		}
+		request.State = musterv1.Key_State(n)
+	}
+	ctx, cancel := call(c, 0)
+	defer cancel()
+	page, err := s.keys.ListKeys(ctx, request)
+	if err != nil {
+		return err
+	}
+	return answer(c, http.StatusOK, page)
+}
+
+func (s *Server) getKey(c echo.Context) error {
+	if _, err := readQuery(c); err != nil {
+		return err
+	}
+	ctx, cancel := call(c, 0)
+	defer cancel()
+	key, err := s.keys.GetKey(ctx, &musterv1.GetKeyRequest{Id: c.Param("id")})
+	if err != nil {
+		return err
+	}
+	return answer(c, http.StatusOK, key)
+}
+
+func (s *Server) approveKey(c echo.Context) error {
+	if _, err := readQuery(c); err != nil {
+		return err
+	}
+	request := &musterv1.ApproveKeyRequest{}
+	body, err := s.readOptional(c, request, notInKeyDecision)
+	if err != nil {
+		return err
+	}
+	if request.GetAgentId() == "" && hasKey(body, "agent_id") {
+		// A script whose variable is empty must not approve under the id that
+		// the key's holder wishes for.
+		return &fault{Code: "INVALID_VALUE", Path: "agent_id", Message: "is empty; leave it out to take the id that the key asks for"}
+	}
+	request.Id = c.Param("id")
+	ctx, cancel := call(c, 0)
+	defer cancel()
+	key, err := s.keys.ApproveKey(ctx, request)
+	if err != nil {
+		return inBody(err, "")
+	}
+	return answer(c, http.StatusOK, key)
+}
+
+func (s *Server) revokeKey(c echo.Context) error {
+	if _, err := readQuery(c); err != nil {
+		return err
+	}
+	request := &musterv1.RevokeKeyRequest{}
+	if _, err := s.readOptional(c, request, notInKeyDecision); err != nil {
+		return err
+	}
+	request.Id = c.Param("id")
+	ctx, cancel := call(c, 0)
+	defer cancel()
+	key, err := s.keys.RevokeKey(ctx, request)
+	if err != nil {
+		return inBody(err, "")
+	}
+	return answer(c, http.StatusOK, key)
+}
