@@ -31,7 +31,7 @@
 // (see guard.go) that gives it only bytes which were checked before: greeting,
 // size and kind of each command, metadata. After the handshake zmq4 is let go
 // of, and frames are read and written here (receive.go, writer.go): that is less
-// code than taming its reader, and faster. The rules:
+// code than to tame its reader, and faster. The rules:
 //
 //   - The greeting must have the ZMTP signature, version 3.0 or higher, the
 //     listener's own mechanism padded with zeros, and the as-server bit of the
@@ -55,6 +55,8 @@
 //   - A message under way has MessageTime to arrive. A peer that takes nothing
 //     for WriteStall is cut. A deadline that passed while the process was
 //     stopped does not count against bytes that had arrived by then.
+//   - A TCP peer that is gone without a word is noticed by the kernel within
+//     30 s (TCP_USER_TIMEOUT and keepalive).
 //
 // Everything refused is counted by its reason in muster_bus_refused_total.
 package bus

@@ -51,7 +51,15 @@ func (r *Router) Serve(ctx context.Context, ln net.Listener, sec Security) error
 			nc.Close()
 			return nil
 		}
-		conns.Go(func() { r.serveConn(ctx, nc, sec, g, deadline) })
+		conns.Go(func() {
+			p := r.welcome(ctx, nc, sec, g, deadline)
+			if p == nil {
+				return
+			}
+			// Not here: the handshake made this goroutine's stack grow, and an
+			// idle peer needs little.
+			conns.Go(func() { r.serve(ctx, p) })
+		})
 	}
 }
 
@@ -78,27 +86,31 @@ func (r *Router) accept(ctx context.Context, ln net.Listener) (net.Conn, error) 
 	}
 }
 
-// serveConn shakes hands and serves the peer until the link ends.
-func (r *Router) serveConn(ctx context.Context, nc net.Conn, sec Security, g *guest, deadline time.Time) {
-	defer nc.Close()
+// welcome shakes hands. It returns nil when the peer is refused, or ctx ends.
+func (r *Router) welcome(ctx context.Context, nc net.Conn, sec Security, g *guest, deadline time.Time) *Peer {
 	stop := context.AfterFunc(ctx, func() { nc.Close() })
 	tune(nc)
 	h, err := shakeHands(nc, sec, true, r.core.cfg.Identity, deadline)
 	evicted := r.crowd.leave(g)
 	if !stop() {
-		return // ctx ended
+		return nil // ctx ended
 	}
 	if evicted {
 		err = refuse("handshake_crowded", "all places for handshakes were taken")
 	}
 	if err != nil {
+		nc.Close()
 		r.core.metrics.refuseError(err)
 		r.core.log.warn("connection refused", "addr", nc.RemoteAddr(), "err", err)
-		return
+		return nil
 	}
 	r.core.metrics.handshake.Observe((r.core.cfg.Handshake - time.Until(deadline)).Seconds())
-	err = newPeer(r.core, nc, h, true).run(ctx)
-	if errors.As(err, new(*refusal)) {
-		r.core.log.warn("link cut", "addr", nc.RemoteAddr(), "err", err)
+	return newPeer(r.core, nc, h, true)
+}
+
+// serve serves a peer until its link ends.
+func (r *Router) serve(ctx context.Context, p *Peer) {
+	if err := p.run(ctx); errors.As(err, new(*refusal)) {
+		r.core.log.warn("link cut", "addr", p.Addr(), "err", err)
 	}
 }
