@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"sync"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -116,16 +115,16 @@ func (a *Agent) Register(mux *bus.Mux) {
 func (a *Agent) Run(ctx context.Context) error {
 	a.recover()
 	alive := context.WithoutCancel(ctx)
-	var session sync.WaitGroup
-	session.Go(func() { a.session.run(ctx) })
+	sessionDone, stopSession := start(alive, a.session.run)
 	journalDone, stopJournal := start(alive, a.journal.run)
 	outboxDone, stopOutbox := start(alive, a.outbox.run)
 
 	a.executor.run(ctx)
 
-	session.Wait()
 	stopOutbox()
 	<-outboxDone
+	stopSession()
+	<-sessionDone
 	a.session.leave(lastWords)
 	stopJournal()
 	<-journalDone

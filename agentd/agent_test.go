@@ -348,7 +348,9 @@ func TestConfigRefused(t *testing.T) {
 		"bad id":         {Dir: t.TempDir(), ID: "../x"},
 		"unknown policy": {Dir: t.TempDir(), Allow: []string{"ping"}},
 		"no plugins":     {Dir: t.TempDir(), PluginDir: "/no/such/folder"},
-		"huge tags":      {Dir: t.TempDir(), Tags: map[string]string{"x": strings.Repeat("x", maxTags)}},
+		"huge tag":       {Dir: t.TempDir(), Tags: map[string]string{"x": strings.Repeat("x", maxTagValue+1)}},
+		"nameless tag":   {Dir: t.TempDir(), Tags: map[string]string{"": "x"}},
+		"bad tag":        {Dir: t.TempDir(), Tags: map[string]string{"x": "\xff"}},
 	} {
 		if a, err := New(cfg); err == nil {
 			t.Errorf("%s is accepted", name)

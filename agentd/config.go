@@ -36,7 +36,13 @@ type Config struct {
 	window int   // settled ids that are remembered (10,000)
 }
 
-const maxTags = 16 << 10
+// Limits of what every coordinator takes.
+const (
+	maxTags     = 256
+	maxTagName  = 128
+	maxTagValue = 1024
+	maxTagBytes = 16 << 10 // all together
+)
 
 func (c Config) withDefaults() Config {
 	c.Type = cmp.Or(c.Type, "muster-agentd")
@@ -59,15 +65,8 @@ func (c Config) check() error {
 	if c.Dir == "" {
 		return fmt.Errorf("agent: no data folder given")
 	}
-	size := 0
-	for k, v := range c.Tags {
-		if !utf8.ValidString(k + v) {
-			return fmt.Errorf("agent: tag %q: not UTF-8", k)
-		}
-		size += len(k) + len(v)
-	}
-	if size > maxTags {
-		return fmt.Errorf("agent: tags of %d bytes, at most %d", size, maxTags)
+	if err := checkTags(c.Tags); err != nil {
+		return err
 	}
 	for _, name := range c.Allow {
 		if name != execType {
@@ -78,6 +77,26 @@ func (c Config) check() error {
 		if _, err := plugin.Folder(c.PluginDir).Types(); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+func checkTags(tags map[string]string) error {
+	if len(tags) > maxTags {
+		return fmt.Errorf("agent: %d tags, at most %d", len(tags), maxTags)
+	}
+	size := 0
+	for k, v := range tags {
+		switch {
+		case k == "" || len(k) > maxTagName || len(v) > maxTagValue:
+			return fmt.Errorf("agent: tag %.200q: want a name of 1 to %d bytes and a value of at most %d", k, maxTagName, maxTagValue)
+		case !utf8.ValidString(k + v):
+			return fmt.Errorf("agent: tag %q: not UTF-8", k)
+		}
+		size += len(k) + len(v)
+	}
+	if size > maxTagBytes {
+		return fmt.Errorf("agent: tags of %d bytes, at most %d", size, maxTagBytes)
 	}
 	return nil
 }

@@ -1,7 +1,9 @@
 package plugin
 
 import (
+	"bytes"
 	"encoding/json"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -98,5 +100,29 @@ func TestRunCommandKeepsWhatWasWrong(t *testing.T) {
 	o, r := RunCommand(t.Context(), path, Command{ID: "01J"}, &Lines{}, sh(t, ""))
 	if o.ExitCode != 3 || r.Invalid == nil || r.Result != nil || string(o.Stdout.Kept) != "oops\n" || string(o.Stderr.Kept) != "why\n" {
 		t.Errorf("got %+v, %+v", o, r)
+	}
+}
+
+// The files of JSONTestSuite, each as the result of a plugin. What the suite
+// leaves open (i_…) is decided by UTF-8 and Go's reader; it must only not crash.
+func TestC071JSONTestSuite(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("../northbound/testdata/json/*.json")
+	if err != nil || len(files) < 300 {
+		t.Fatalf("%d files, %v", len(files), err)
+	}
+	for _, file := range files {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var line bytes.Buffer // a value over several lines is no JSON line
+		if json.Compact(&line, b) == nil {
+			b = line.Bytes()
+		}
+		_, err = lines(`{"result":` + string(b) + `}`)
+		if name := filepath.Base(file); (name[0] == 'y' && err != nil) || (name[0] == 'n' && err == nil) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

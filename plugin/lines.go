@@ -8,8 +8,9 @@ import (
 	"unicode/utf8"
 )
 
-// MaxLine is the longest line that a plugin may print, and so the largest result.
-const MaxLine = 240 << 10
+// MaxLine is the longest line that a plugin may print. With it goes the largest
+// result: what a coordinator keeps in one row.
+const MaxLine = 192 << 10
 
 // Lines reads what a plugin prints: JSON lines, each an object with one key.
 //
