@@ -28,7 +28,9 @@ const shutdownGrace = time.Second
 
 // Config says what a Server needs besides its coordinator.
 type Config struct {
-	Log *slog.Logger // nil: no log
+	Log         *slog.Logger // nil: no log
+	Metrics     http.Handler // answers /metrics; nil: there is none
+	OpenMetrics bool         // /metrics needs no token
 }
 
 // Server is the REST service. It is an http.Handler; Serve adds the limits of a
@@ -39,6 +41,7 @@ type Server struct {
 	events   musterv1.EventsClient
 	keys     musterv1.KeysClient
 	health   healthv1.HealthClient
+	metrics  http.Handler
 	log      *slog.Logger
 	echo     *echo.Echo
 
@@ -61,6 +64,7 @@ func New(conn grpc.ClientConnInterface, config Config) *Server {
 		events:   musterv1.NewEventsClient(conn),
 		keys:     musterv1.NewKeysClient(conn),
 		health:   healthv1.NewHealthClient(conn),
+		metrics:  config.Metrics,
 		log:      config.Log,
 		echo:     echo.New(),
 		stopping: make(chan struct{}),
@@ -70,19 +74,26 @@ func New(conn grpc.ClientConnInterface, config Config) *Server {
 	}
 	s.stop = sync.OnceFunc(func() { close(s.stopping) })
 	s.echo.HTTPErrorHandler = s.answerError
-	s.echo.Use(s.recovered, bounded, onePath)
-	s.routes()
+	s.echo.Use(s.logged, s.recovered, bounded, onePath)
+	s.routes(config.OpenMetrics)
 	return s
 }
 
 // routes lists the whole service.
-func (s *Server) routes() {
+func (s *Server) routes(openMetrics bool) {
 	get := func(path string, h echo.HandlerFunc) {
 		s.echo.GET(path, h)
 		s.echo.HEAD(path, h)
 	}
 	get("/healthz", s.getHealth)
 	get("/readyz", s.getReadiness)
+	switch {
+	case s.metrics == nil:
+	case openMetrics:
+		get("/metrics", s.getMetrics)
+	default:
+		get("/metrics", s.admitted(s.getMetrics))
+	}
 
 	get("/v1/agents", bearer(s.listAgents))
 	get("/v1/agents/:id", bearer(s.getAgent))
