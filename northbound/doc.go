@@ -7,6 +7,53 @@
 // as a problem (RFC 9457). So authorisation, limits and audit live behind that
 // connection, once, for REST and gRPC alike.
 //
+// # Routes
+//
+//	GET  /healthz, /readyz
+//	GET  /metrics                                    what Config.Metrics tells
+//	GET  /v1/agents                                  ?page_size= &page_token=, as every list
+//	GET  /v1/agents/ID                               with its queue and plugins
+//	PUT  /v1/agents/ID/maintenance                   {"maintenance": true} holds its queue, false frees it
+//	GET  /v1/commands                                ?order=asc|desc &filter=CEL
+//	POST /v1/commands                                202 and the command; Idempotency-Key
+//	POST /v1/commands/preview                        the same body; who would get it
+//	GET  /v1/commands/ID                             ?wait=30s
+//	POST /v1/commands/ID/cancel, /pause, /resume     {"reason": "why"} or no body
+//	GET  /v1/commands/ID/targets                     ?state=FAILED,LOST
+//	GET  /v1/commands/ID/targets/AGENT
+//	GET  /v1/commands/ID/targets/AGENT/output        ?stream=stdout|stderr &follow=1
+//	GET  /v1/events                                  ?kinds=agent,command,target
+//	GET  /v1/keys                                    ?state=PENDING
+//	GET  /v1/keys/ID
+//	POST /v1/keys/ID/approve                         {"agent_id": "web-1"}, or no body: the id that it asks for
+//	POST /v1/keys/ID/revoke
+//
+// HEAD is answered where GET is, OPTIONS everywhere. Each parameter is known
+// and given once; where it takes several values they are separated by commas.
+// All but the first line need a bearer token, /metrics unless
+// Config.OpenMetrics: it tells the fleet's size and what goes wrong in it. The
+// coordinator judges that token, too: while it cannot be asked, they are 503.
+//
+// Only POST /v1/commands makes something new each time, unless an
+// Idempotency-Key says that it is the same. All others may be repeated as they
+// are; they take no notice of that header. Control of a command that has ended
+// is 409.
+//
+// # Output
+//
+// Of long output the start (head) and the end (tail) are kept. Without Range
+// the answer is what is kept, one after the other; the headers Muster-Output-…
+// tell the size, what is kept, and the head where something is missing.
+//
+// A Range (one, in bytes) is of the output as the program wrote it: 206 with
+// its bytes, and 416 if it touches what is not kept; the detail names the gap.
+// Until the target is final nobody knows where the kept bytes lie; so long
+// Range is ignored, and Accept-Ranges is "none".
+//
+// With follow the answer goes on until the target is final and then ends. When
+// it ends for another reason, such as a stop of the server, the connection is
+// cut: a client can tell, and ask again.
+//
 // # JSON
 //
 // The messages of proto/muster/v1 are the model; the codec (read.go, write.go)
@@ -16,9 +63,9 @@
 // except scalars declared optional and the list of a page.
 //
 // Reading is strict, on every route: an unknown field, a key given twice, a
-// value of the wrong type or out of range, null, a field that the server sets,
-// nesting deeper than 100 and anything after the value are refused, with the
-// field's path. A field marked (muster.v1.json) holds any JSON value but null;
+// value of the wrong type or out of range, null, a field that the server sets or
+// the path gives, nesting deeper than 100 and anything after the value are
+// refused, with the field's path. A field marked (muster.v1.json) holds any JSON value but null;
 // its bytes pass through unchanged in both directions.
 //
 // Writing never fails. A stored value that JSON cannot hold (a time out of
