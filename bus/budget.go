@@ -35,7 +35,7 @@ func (b *budget) reserve(ctx context.Context, p *Peer, n int64) (free func(), er
 	if from.TryAcquire(n) {
 		return free, nil
 	}
-	p.bus.metrics.refuse("budget_wait")
+	p.bus.metrics.waits.Inc()
 	p.out.uncork()
 	ctx, cancel := p.untilEnd(ctx)
 	defer cancel()

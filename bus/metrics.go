@@ -17,6 +17,7 @@ type metrics struct {
 	sent      counters // messages, by type
 	commands  counters // ZMTP commands after the handshake, by name
 	handshake prometheus.Histogram
+	waits     prometheus.Counter // for the receive budget
 	peers     prometheus.Gauge
 	messages  prometheus.Gauge // in all send queues
 	bytes     prometheus.Gauge
@@ -31,6 +32,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		handshake: register(reg, prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "muster_bus_handshake_seconds", Help: "Time of completed handshakes, from the accept or dial.",
 			Buckets: prometheus.ExponentialBuckets(0.0005, 4, 8),
+		})),
+		waits: register(reg, prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "muster_bus_budget_waits_total", Help: "Messages that waited for the receive budget.",
 		})),
 		peers:    newGauge(reg, "muster_bus_peers", "Links that are up."),
 		messages: newGauge(reg, "muster_bus_queue_messages", "Messages in the send queues of all peers."),

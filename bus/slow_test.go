@@ -178,7 +178,7 @@ func TestReceiveBudget(t *testing.T) {
 		if n := s.heardOf(&musterv1.OutputChunk{}); n != 0 {
 			t.Fatalf("heard %d, want the eighth to wait", n)
 		}
-		if s.refused("budget_wait") != 1 {
+		if s.value("muster_bus_budget_waits_total", "") != 1 {
 			t.Error("the wait is not counted")
 		}
 		// One ends well; the one that waited gets its part.
