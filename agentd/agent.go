@@ -113,7 +113,7 @@ func (a *Agent) Register(mux *bus.Mux) {
 //	g.Go(func() error { defer hangUp(); return agent.Run(ctx) })
 //	g.Go(func() error { return dealer.Run(linkCtx) })
 func (a *Agent) Run(ctx context.Context) error {
-	a.recover()
+	a.resume()
 	alive := context.WithoutCancel(ctx)
 	sessionDone, stopSession := start(alive, a.session.run)
 	journalDone, stopJournal := start(alive, a.journal.run)

@@ -16,6 +16,8 @@
 // The data folder holds agent-id, lock, journal, and output/ with the kept
 // output of commands that are not settled. One agent at a time uses it.
 //
+// It runs on Linux: it finds processes in /proc.
+//
 // How STARTED precedes the program: a process has no number before it exists,
 // and by then it may run. So the STARTED record carries a random run mark and
 // is fsynced first; the program gets the mark in its environment (MUSTER_RUN),

@@ -188,12 +188,12 @@ func (h *held) target() *musterv1.Target {
 
 // commands lists what is held for a Register, those that are not final first.
 func (l *ledger) commands() []*musterv1.HeldCommand {
-	open := l.inOrder(func(h *held) bool { return h.told && h.final == nil })
+	unfinished := l.inOrder(func(h *held) bool { return h.told && h.final == nil })
 	ended := l.inOrder(func(h *held) bool { return h.told && h.final != nil })
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var list []*musterv1.HeldCommand
-	for _, h := range append(open, ended...) {
+	for _, h := range append(unfinished, ended...) {
 		list = append(list, &musterv1.HeldCommand{CommandId: h.id, State: h.state})
 	}
 	return list

@@ -43,7 +43,8 @@ func TestC071Output(t *testing.T) {
 		{"byte order mark", "\ufeff" + `{"result":1}`, "", "not JSON"},
 		{"UTF-16", "\xff\xfe{\x00", "", "not UTF-8"},
 		{"bad UTF-8 in a string", "{\"result\":\"\xff\"}", "", "not UTF-8"},
-		{"100,000 deep", `{"result":` + strings.Repeat("[", 100000) + strings.Repeat("]", 100000) + `}`, "", "not JSON"},
+		{"50,000 deep", `{"result":` + strings.Repeat("[", 50000) + strings.Repeat("]", 50000) + `}`, "", "not JSON"},
+		{"100,000 deep", `{"result":` + strings.Repeat("[", 100000) + strings.Repeat("]", 100000) + `}`, "", "longer than"},
 		{"cut", `{"result":{"a":`, "", "not JSON"},
 		{"line too long", `{"result":"` + strings.Repeat("x", MaxLine) + `"}`, "", "longer than"},
 	} {

@@ -470,4 +470,13 @@ func TestC075KillLeft(t *testing.T) {
 	if o := <-ended; o.Signal != "SIGKILL" {
 		t.Errorf("got %+v", o)
 	}
+
+	// An agent that died before it could note the group knows the mark alone.
+	go func() { ended <- Run(context.Background(), p) }()
+	<-groups
+	if left := KillLeft(Group{}, p.Marker, 5*time.Second); left != 0 {
+		t.Errorf("%d left", left)
+	}
+	wantNoneLeft(t, p)
+	<-ended
 }

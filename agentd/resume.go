@@ -10,16 +10,16 @@ import (
 
 const leftoverWait = 5 * time.Second
 
-// recover takes up what an earlier agent left: what had not begun is queued
+// resume takes up what an earlier agent left: what had not begun is queued
 // again, what ran is ended and told to be INTERRUPTED, what ended is told
 // again. Nothing is started before.
-func (a *Agent) recover() {
+func (a *Agent) resume() {
 	for _, h := range a.ledger.inOrder(func(*held) bool { return true }) {
 		switch {
 		case h.final != nil:
 			a.outbox.tell(h.final)
 		case h.state == musterv1.Target_RUNNING:
-			a.recoverRunning(h)
+			a.resumeRunning(h)
 		case h.command == nil, a.damage != "" && !h.command.Idempotent:
 			left := plugin.KillMarked("MUSTER_COMMAND_ID="+h.id, "MUSTER_AGENT_ID="+a.id)
 			a.log.Warn("command may have run", "cmd", h.id, "killed", left)
@@ -31,9 +31,9 @@ func (a *Agent) recover() {
 	a.outputs.sweep(a.ledger.holds)
 }
 
-// recoverRunning ends the processes of a run that the agent did not see the
+// resumeRunning ends the processes of a run that the agent did not see the
 // end of.
-func (a *Agent) recoverRunning(h *held) {
+func (a *Agent) resumeRunning(h *held) {
 	left := plugin.KillLeft(h.group, marker(h.run), leftoverWait)
 	a.log.Warn("command was interrupted", "cmd", h.id, "group", h.group.ID, "left", left)
 	switch {
