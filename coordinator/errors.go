@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"syscall"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
@@ -80,6 +81,8 @@ func toStatus(err error) error {
 		return err
 	case errors.Is(err, store.ErrConflict):
 		return fail(codes.Aborted, "CONFLICT", "somebody else changed it at the same time; read it again")
+	case errors.Is(err, store.ErrUnavailable) && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)):
+		return fail(codes.ResourceExhausted, "DISK_FULL", "the coordinator's disk is full; nothing was done: "+err.Error())
 	case errors.Is(err, store.ErrUnavailable):
 		return fail(codes.Unavailable, "STORE_UNAVAILABLE", "the store cannot be written; nothing was done: "+err.Error())
 	case errors.Is(err, store.ErrUnknown):

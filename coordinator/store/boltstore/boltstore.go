@@ -87,7 +87,7 @@ func Open(path string, opts Options, spaces ...store.SpaceDef) (*Store, error) {
 // start checks and opens the file that s holds the lock of.
 func (s *Store) start() error {
 	if !s.created {
-		if err := checkFile(s.file); err != nil {
+		if _, err := checkFile(s.file); err != nil {
 			return wayOut(err)
 		}
 	}

@@ -28,49 +28,54 @@ type meta struct {
 }
 
 // checkFile looks for what would make bbolt end the process or take the file
-// for something that it is not. It reads a few pages, whatever the file's size.
-func checkFile(f *os.File) error {
+// for something that it is not, and returns the meta that counts. It reads a few
+// pages, whatever the file's size.
+func checkFile(f *os.File) (meta, error) {
 	info, err := f.Stat()
 	if err != nil {
-		return err
+		return meta{}, err
 	}
 	switch {
 	case !info.Mode().IsRegular():
-		return errors.New("is not a regular file")
+		return meta{}, errors.New("is not a regular file")
 	case info.Size() == 0:
-		return errors.New("is empty (0 bytes), as after a crash or on a full disk")
+		return meta{}, errors.New("is empty (0 bytes), as after a crash or on a full disk")
 	case info.Size() < pageHeader+metaSize:
-		return fmt.Errorf("is no store: %d bytes", info.Size())
+		return meta{}, fmt.Errorf("is no store: %d bytes", info.Size())
 	}
 	m, err := readMeta(f, 0)
 	if err != nil {
-		return fmt.Errorf("is damaged, or no store: first meta page: %w", err)
+		return meta{}, fmt.Errorf("is damaged, or no store: first meta page: %w", err)
 	}
 	// Both must be good: a meta page is written within one disk sector, so no
 	// crash damages it, and with the newer one a commit would be gone.
 	other, err := readMeta(f, int64(m.pageSize))
 	if err != nil {
-		return fmt.Errorf("is damaged: second meta page: %w", err)
+		return meta{}, fmt.Errorf("is damaged: second meta page: %w", err)
 	}
 	if other.pageSize != m.pageSize {
-		return fmt.Errorf("is damaged: page sizes %d and %d", m.pageSize, other.pageSize)
+		return meta{}, fmt.Errorf("is damaged: page sizes %d and %d", m.pageSize, other.pageSize)
 	}
 	if other.change > m.change {
 		m = other
 	}
 	if pages := uint64(info.Size()) / uint64(m.pageSize); m.highWater > pages {
-		return fmt.Errorf("is cut short: %d pages of %d", pages, m.highWater)
+		return meta{}, fmt.Errorf("is cut short: %d pages of %d", pages, m.highWater)
 	}
 	if m.root < 2 || m.root >= m.highWater {
-		return fmt.Errorf("is damaged: root page %d of %d", m.root, m.highWater)
+		return meta{}, fmt.Errorf("is damaged: root page %d of %d", m.root, m.highWater)
 	}
-	if err := checkFreelist(f, m); err != nil {
-		return fmt.Errorf("is damaged: freelist: %w", err)
+	list, err := readFreelist(f, m)
+	if err == nil {
+		_, err = list.ids(f, m)
 	}
-	return nil
+	if err != nil {
+		return meta{}, fmt.Errorf("is damaged: freelist: %w", err)
+	}
+	return m, nil
 }
 
-func readMeta(f *os.File, offset int64) (meta, error) {
+func readMeta(f io.ReaderAt, offset int64) (meta, error) {
 	page := make([]byte, pageHeader+metaSize)
 	if _, err := f.ReadAt(page, offset); err != nil {
 		return meta{}, err
@@ -92,45 +97,56 @@ func readMeta(f *os.File, offset int64) (meta, error) {
 	return m, nil
 }
 
-// checkFreelist makes sure that bbolt can read the list, and that the list
-// gives away no page that it cannot mean.
-func checkFreelist(f *os.File, m meta) error {
+// freelist is where the file keeps its free pages.
+type freelist struct {
+	count uint64 // of entries
+	at    int64  // the first entry's place in the file
+}
+
+func readFreelist(f io.ReaderAt, m meta) (freelist, error) {
 	if m.freelist == noFreelist {
-		return errors.New("is not in the file; \"bbolt surgery freelist rebuild\" makes one")
+		return freelist{}, errors.New("is not in the file; \"bbolt surgery freelist rebuild\" makes one")
 	}
 	if m.freelist < 2 || m.freelist >= m.highWater {
-		return fmt.Errorf("page %d of %d", m.freelist, m.highWater)
+		return freelist{}, fmt.Errorf("page %d of %d", m.freelist, m.highWater)
 	}
 	header := make([]byte, pageHeader+8)
-	at := int64(m.freelist) * int64(m.pageSize)
-	if _, err := f.ReadAt(header, at); err != nil {
-		return err
+	l := freelist{at: int64(m.freelist) * int64(m.pageSize)}
+	if _, err := f.ReadAt(header, l.at); err != nil {
+		return freelist{}, err
 	}
 	order := binary.NativeEndian
 	if id, flags := order.Uint64(header), order.Uint16(header[8:]); id != m.freelist || flags != freelistFlag {
-		return fmt.Errorf("page %d calls itself %d with flags %#x", m.freelist, id, flags)
+		return freelist{}, fmt.Errorf("page %d calls itself %d with flags %#x", m.freelist, id, flags)
 	}
-	at += pageHeader
-	count := uint64(order.Uint16(header[10:]))
-	if count == countInFirst {
-		count = order.Uint64(header[pageHeader:])
-		at += 8
+	l.at += pageHeader
+	l.count = uint64(order.Uint16(header[10:]))
+	if l.count == countInFirst {
+		l.count = order.Uint64(header[pageHeader:])
+		l.at += 8
 	}
 	room := (uint64(order.Uint32(header[12:])) + 1) * uint64(m.pageSize)
-	if count > m.highWater || count*8 > room-pageHeader {
-		return fmt.Errorf("%d entries in %d bytes", count, room)
+	if l.count > m.highWater || l.count*8 > room-pageHeader {
+		return freelist{}, fmt.Errorf("%d entries in %d bytes", l.count, room)
 	}
-	ids := make([]byte, count*8)
-	if _, err := f.ReadAt(ids, at); err != nil && err != io.EOF {
-		return err
+	return l, nil
+}
+
+// ids reads the list and makes sure that it gives away no page that it cannot
+// mean.
+func (l freelist) ids(f io.ReaderAt, m meta) ([]uint64, error) {
+	raw := make([]byte, l.count*8)
+	if _, err := f.ReadAt(raw, l.at); err != nil && err != io.EOF {
+		return nil, err
 	}
+	ids := make([]uint64, l.count)
 	last := uint64(1) // pages 0 and 1 are never free
-	for i := range count {
-		id := order.Uint64(ids[i*8:])
+	for i := range ids {
+		id := binary.NativeEndian.Uint64(raw[i*8:])
 		if id <= last || id >= m.highWater || id == m.freelist || id == m.root {
-			return fmt.Errorf("entry %d is page %d, after %d and below %d", i, id, last, m.highWater)
+			return nil, fmt.Errorf("entry %d is page %d, after %d and below %d", i, id, last, m.highWater)
 		}
-		last = id
+		ids[i], last = id, id
 	}
-	return nil
+	return ids, nil
 }
