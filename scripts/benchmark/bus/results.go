@@ -56,11 +56,11 @@ func rates(samples []sample) (rates []float64) {
 	return rates
 }
 
-func cpus(samples []sample) (cpus []time.Duration) {
+func cpus(samples []sample) (server, load []time.Duration) {
 	for _, s := range samples {
-		cpus = append(cpus, s.cpu)
+		server, load = append(server, s.cpu), append(load, s.load)
 	}
-	return cpus
+	return server, load
 }
 
 // leastIdle is the memory of an idle peer, in bytes; 0 if it was not measured.

@@ -11,7 +11,7 @@ import (
 func (r *Results) Rates() *report.Table {
 	columns := []string{"server", "peers"}
 	for _, w := range r.cfg.Windows {
-		columns = append(columns, fmt.Sprintf("round trips/s, window %d", w), "CPU µs each")
+		columns = append(columns, fmt.Sprintf("round trips/s, window %d", w), "CPU µs, server + load")
 	}
 	t := report.NewTable(append(columns, "KB per idle peer")...)
 	for _, peers := range r.cfg.Peers {
@@ -32,12 +32,15 @@ func (r *Results) Rates() *report.Table {
 // cells are the rate and the CPU time of a server, as people read them.
 func (r *Results) cells(name string, peers, window int) (rate, cpu string) {
 	samples := r.best(name, peers, window)
-	median, spent := median(rates(samples)), median(cpus(samples))
-	if median == 0 {
+	rounds := median(rates(samples))
+	if rounds == 0 {
 		return "stalled", "–"
 	}
-	return thousands(median), fmt.Sprintf("%.2f", float64(spent)/float64(time.Microsecond))
+	server, load := cpus(samples)
+	return thousands(rounds), fmt.Sprintf("%.2f + %.2f", microseconds(median(server)), microseconds(median(load)))
 }
+
+func microseconds(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 
 // thousands writes a number with commas, to a hundred.
 func thousands(f float64) string {

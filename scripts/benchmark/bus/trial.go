@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 type sample struct {
 	rate float64       // round trips a second; 0: stalled
 	cpu  time.Duration // of the server, for a round trip
+	load time.Duration // CPU of this process, for a round trip
 }
 
 // trial is one start of one server with its peers.
@@ -130,8 +132,7 @@ func (t *trial) measure(ctx context.Context, window int) (s sample, err error) {
 // watch counts for a time. A server is stalled when nothing came back in the last
 // half of it.
 func (t *trial) watch(ctx context.Context) (sample, error) {
-	start, answers := time.Now(), t.fleet.Answers()
-	cpu, err := t.process.CPU()
+	start, err := t.clocks()
 	if err != nil {
 		return sample{}, err
 	}
@@ -142,13 +143,32 @@ func (t *trial) watch(ctx context.Context) (sample, error) {
 	if err := pause(ctx, t.cfg.Time/2); err != nil {
 		return sample{}, err
 	}
-	spent, err := t.process.CPU()
-	took, end := time.Since(start), t.fleet.Answers()
-	if err != nil || end == half {
+	end, err := t.clocks()
+	n := end.answers - start.answers
+	if err != nil || end.answers == half {
 		return sample{}, err
 	}
-	n := end - answers
-	return sample{rate: float64(n) / took.Seconds(), cpu: (spent - cpu) / time.Duration(n)}, nil
+	return sample{
+		rate: float64(n) / end.at.Sub(start.at).Seconds(),
+		cpu:  (end.server - start.server) / time.Duration(n),
+		load: (end.load - start.load) / time.Duration(n),
+	}, nil
+}
+
+// clocks are what a sample is the difference of.
+type clocks struct {
+	at           time.Time
+	server, load time.Duration // CPU
+	answers      int64
+}
+
+func (t *trial) clocks() (c clocks, err error) {
+	c.at, c.answers = time.Now(), t.fleet.Answers()
+	if c.load, err = server.CPU(os.Getpid()); err != nil {
+		return c, err
+	}
+	c.server, err = t.process.CPU()
+	return c, err
 }
 
 // pause waits, unless ctx ends.

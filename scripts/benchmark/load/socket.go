@@ -41,15 +41,26 @@ func dial(from netip.Addr, addr netip.AddrPort, receiveBuffer int) (s socket, er
 	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: from.As4()}); err != nil {
 		return 0, fmt.Errorf("bind to %v: %w", from, err)
 	}
-	if err := unix.Connect(fd, &unix.SockaddrInet4{Addr: addr.Addr().As4(), Port: int(addr.Port())}); err != nil {
+	// Go's scheduler sends signals; interrupted, it goes on when called again.
+	to := &unix.SockaddrInet4{Addr: addr.Addr().As4(), Port: int(addr.Port())}
+	_, err = uninterrupted(func() (int, error) { return 0, unix.Connect(fd, to) })
+	if err != nil && err != unix.EISCONN {
 		return 0, fmt.Errorf("connect to %v: %w", addr, err)
 	}
 	return socket(fd), nil
 }
 
+func uninterrupted(call func() (int, error)) (int, error) {
+	for {
+		if n, err := call(); err != unix.EINTR {
+			return n, err
+		}
+	}
+}
+
 // Read and Write are for the handshake.
 func (s socket) Read(b []byte) (int, error) {
-	n, err := unix.Read(int(s), b)
+	n, err := uninterrupted(func() (int, error) { return unix.Read(int(s), b) })
 	if n == 0 && err == nil && len(b) > 0 {
 		return 0, io.EOF
 	}
@@ -58,7 +69,7 @@ func (s socket) Read(b []byte) (int, error) {
 
 func (s socket) Write(b []byte) (int, error) {
 	for done := 0; done < len(b); {
-		n, err := unix.Write(int(s), b[done:])
+		n, err := uninterrupted(func() (int, error) { return unix.Write(int(s), b[done:]) })
 		if err != nil {
 			return done, err
 		}
@@ -81,9 +92,14 @@ func (s socket) send(b []byte) (int, unix.Errno) {
 
 func transfer(call uintptr, s socket, b []byte) (int, unix.Errno) {
 	const flags = unix.MSG_DONTWAIT | unix.MSG_NOSIGNAL
-	n, _, errno := unix.RawSyscall6(call, uintptr(s), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), flags, 0, 0)
-	if errno != 0 {
-		return 0, errno
+	for {
+		n, _, errno := unix.RawSyscall6(call, uintptr(s), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), flags, 0, 0)
+		switch errno {
+		case 0:
+			return int(n), 0
+		case unix.EINTR:
+		default:
+			return 0, errno
+		}
 	}
-	return int(n), 0
 }

@@ -79,11 +79,14 @@ func (p *Process) Order(order string) error {
 }
 
 // CPU is the time that the server has spent on the cores.
-func (p *Process) CPU() (time.Duration, error) {
+func (p *Process) CPU() (time.Duration, error) { return CPU(p.cmd.Process.Pid) }
+
+// CPU is the time that a process has spent on the cores.
+func CPU(pid int) (time.Duration, error) {
 	const scheduled = 2 // CPUCLOCK_SCHED: exact, where /proc/PID/stat counts ticks
 	var t unix.Timespec
-	if err := unix.ClockGettime(int32(^p.cmd.Process.Pid<<3|scheduled), &t); err != nil {
-		return 0, fmt.Errorf("CPU time of the server: %w", err)
+	if err := unix.ClockGettime(int32(^pid<<3|scheduled), &t); err != nil {
+		return 0, fmt.Errorf("CPU time of process %d: %w", pid, err)
 	}
 	return time.Duration(t.Nano()), nil
 }
