@@ -98,7 +98,7 @@ func benchBus(ctx context.Context, o *options, cfg bus.Config) (err error) {
 const about = `` + "`scripts/bench bus`" + `. A round trip is a message of three frames (type, empty envelope, 100-byte body) that the server sends back; raw TCP echoes the same bytes.
 muster decodes each message and encodes the answer; the others hand on the bytes. Window is the number of messages that each peer keeps under way. libzmq runs
 with 1 and with 2 I/O threads: the faster counts. CPU is spent for one round trip. KB per idle peer is resident memory after a first round trip. A ratio is the median over
-rounds of the ratio within a round.
+rounds of the ratio within a round; by CPU it is that of the CPU time spent, server and load, which other work on the machine disturbs less.
 `
 
 func stall(ctx context.Context, args []string) error {

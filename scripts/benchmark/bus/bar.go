@@ -24,18 +24,20 @@ var bars = []bar{
 // Bars is a table of the ratios with bars, and the number of those missed. What
 // was not measured is left out.
 func (r *Results) Bars() (t *report.Table, missed int) {
-	t = report.NewTable("ratio", "peers", "window", "median", "bar", "")
+	t = report.NewTable("ratio", "peers", "window", "median", "by CPU", "bar", "")
 	for _, peers := range r.cfg.Peers {
 		for _, b := range bars {
-			ratio, verdict := r.ratio(b.ours, b.theirs, peers, b.window), "reached"
-			if ratio == 0 {
+			if r.best(b.ours, peers, b.window) == nil || r.best(b.theirs, peers, b.window) == nil {
 				continue
 			}
+			ratio, verdict := r.ratio(b.ours, b.theirs, peers, b.window), "reached"
 			if ratio < b.least {
 				verdict = "missed"
 				missed++
 			}
-			t.Add(b.ours+" / "+b.theirs, fmt.Sprint(peers), fmt.Sprint(b.window), fmt.Sprintf("%.2f", ratio), fmt.Sprintf("≥ %.2f", b.least), verdict)
+			byCPU := r.ratioByCPU(b.ours, b.theirs, peers, b.window)
+			t.Add(b.ours+" / "+b.theirs, fmt.Sprint(peers), fmt.Sprint(b.window),
+				fmt.Sprintf("%.2f", ratio), fmt.Sprintf("%.2f", byCPU), fmt.Sprintf("≥ %.2f", b.least), verdict)
 		}
 	}
 	return t, missed

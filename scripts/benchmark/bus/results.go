@@ -73,13 +73,28 @@ func (r *Results) leastIdle(name string, peers int) (least float64) {
 	return least
 }
 
-// ratio is the median of ours against theirs in each round; 0 if there is none.
+// ratio is the median of our rate against theirs in each round; 0 if there is none.
 func (r *Results) ratio(ours, theirs string, peers, window int) float64 {
+	return r.compare(ours, theirs, peers, window, func(a, b sample) float64 { return a.rate / b.rate })
+}
+
+// ratioByCPU is what the ratio would be if both cores did nothing else: their CPU
+// time for a round trip, with the load's, against ours.
+func (r *Results) ratioByCPU(ours, theirs string, peers, window int) float64 {
+	return r.compare(ours, theirs, peers, window, func(a, b sample) float64 {
+		return float64(b.cpu+b.load) / float64(a.cpu+a.load)
+	})
+}
+
+func (r *Results) compare(ours, theirs string, peers, window int, by func(a, b sample) float64) float64 {
 	a, b := r.best(ours, peers, window), r.best(theirs, peers, window)
 	var ratios []float64
 	for i := range min(len(a), len(b)) {
-		if b[i].rate > 0 {
-			ratios = append(ratios, a[i].rate/b[i].rate)
+		switch {
+		case a[i].rate == 0:
+			ratios = append(ratios, 0) // ours stalled
+		case b[i].rate > 0:
+			ratios = append(ratios, by(a[i], b[i]))
 		}
 	}
 	return median(ratios)
