@@ -27,7 +27,7 @@ func ReadKeys(t Table, keys [][]byte) ([]KV, error) {
 			continue
 		}
 		var err error
-		if kvs[i], err = copyRow(k, record); err != nil {
+		if kvs[i], err = CopyRow(k, record); err != nil {
 			return nil, err
 		}
 	}
@@ -54,7 +54,7 @@ func ReadPage(c Cursor, r Range, rev Rev) (Page, error) {
 			p.More = true
 			break
 		}
-		row, err := copyRow(k, record)
+		row, err := CopyRow(k, record)
 		if err != nil {
 			return Page{}, err
 		}
@@ -89,9 +89,9 @@ func seekReverse(c Cursor, r Range) (k, record []byte) {
 	return c.Prev()
 }
 
-// copyRow makes a row of a record, both in one piece of memory. A record out of
+// CopyRow makes a row of a record, both in one piece of memory. A record out of
 // the limits was not written by Commit; its claimed length is not believed.
-func copyRow(key, record []byte) (KV, error) {
+func CopyRow(key, record []byte) (KV, error) {
 	if len(key) > MaxKey || len(record) < revSize || len(record) > revSize+MaxValue {
 		return KV{}, fmt.Errorf("a key of %d bytes with a record of %d is no row", len(key), len(record))
 	}

@@ -99,8 +99,9 @@ func readMeta(f io.ReaderAt, offset int64) (meta, error) {
 
 // freelist is where the file keeps its free pages.
 type freelist struct {
-	count uint64 // of entries
-	at    int64  // the first entry's place in the file
+	count    uint64 // of entries
+	at       int64  // the first entry's place in the file
+	overflow uint64 // pages after its first
 }
 
 func readFreelist(f io.ReaderAt, m meta) (freelist, error) {
@@ -125,8 +126,9 @@ func readFreelist(f io.ReaderAt, m meta) (freelist, error) {
 		l.count = order.Uint64(header[pageHeader:])
 		l.at += 8
 	}
-	room := (uint64(order.Uint32(header[12:])) + 1) * uint64(m.pageSize)
-	if l.count > m.highWater || l.count*8 > room-pageHeader {
+	l.overflow = uint64(order.Uint32(header[12:]))
+	room := (l.overflow + 1) * uint64(m.pageSize)
+	if m.freelist+l.overflow >= m.highWater || l.count > m.highWater || l.count*8 > room-pageHeader {
 		return freelist{}, fmt.Errorf("%d entries in %d bytes", l.count, room)
 	}
 	return l, nil

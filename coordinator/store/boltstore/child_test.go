@@ -20,6 +20,7 @@ var children = map[string]func(path string) int{
 	"use":    useOnce,
 	"fill":   fillTheDisk,
 	"hold":   holdTheLock,
+	"verify": verifyWithBbolt,
 }
 
 func TestMain(m *testing.M) {

@@ -10,6 +10,10 @@
 // requests that need it with ErrUnavailable. So does a full disk, which leaves
 // reads as they were and lets commits through again once there is room.
 //
+// Check and Compact are for a file that no coordinator has open: they take the
+// lock, or say that it is held. They read the file page by page and not through
+// bbolt, so that a damaged one gives a report and not the end of the process.
+//
 // Readers may see a commit a moment before its fsync is done; watchers and the
 // caller of Commit hear of it after.
 //

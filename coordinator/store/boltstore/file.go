@@ -3,6 +3,7 @@ package boltstore
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"time"
@@ -15,6 +16,10 @@ import (
 const newSuffix = ".new"
 
 const lockRetry = 50 * time.Millisecond
+
+// offlineWait is how long the offline functions wait for the lock: whoever has
+// it will not let go soon.
+const offlineWait = 200 * time.Millisecond
 
 // openFile opens the store file and takes its lock. When there is none it does
 // so with an empty one under the name for building; publishFile names it.
@@ -50,11 +55,14 @@ func openFile(path string, opts Options) (f *os.File, created bool, err error) {
 }
 
 // publishFile gives the built file its name. Its lock goes with it.
-func publishFile(path string) error {
-	if err := os.Rename(path+newSuffix, path); err != nil {
+func publishFile(path string) error { return rename(path+newSuffix, path) }
+
+// rename gives a file its name for good.
+func rename(from, to string) error {
+	if err := os.Rename(from, to); err != nil {
 		return err
 	}
-	dir, err := os.Open(filepath.Dir(path))
+	dir, err := os.Open(filepath.Dir(to))
 	if err != nil {
 		return err
 	}
@@ -98,6 +106,19 @@ func lock(f *os.File, deadline time.Time, opts Options) error {
 		}
 		time.Sleep(lockRetry)
 	}
+}
+
+// openOffline opens a file that must be there and takes its lock.
+func openOffline(path string, flag int) (*os.File, error) {
+	f, err := os.OpenFile(path, flag, 0)
+	if err != nil {
+		return nil, fmt.Errorf("store file: %w", err)
+	}
+	if err := lock(f, time.Now().Add(offlineWait), Options{LockWait: offlineWait, Log: slog.New(slog.DiscardHandler)}); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("store file %s: %w", path, err)
+	}
+	return f, nil
 }
 
 // unlock lets go at once; a mapping that bbolt left behind after a fault would
