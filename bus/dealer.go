@@ -71,6 +71,9 @@ func (d *Dealer) Run(ctx context.Context) error {
 	if d.sec == nil {
 		return errors.New("bus: no security given")
 	}
+	if err := d.sec.check(false); err != nil {
+		return err
+	}
 	failures := 0
 	for n := 0; ctx.Err() == nil; n++ {
 		endpoint := d.endpoints[n%len(d.endpoints)]
@@ -78,7 +81,7 @@ func (d *Dealer) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		d.core.log.warn("not connected", "endpoint", endpoint, "err", err)
+		d.core.log.warn(endpoint+" "+err.Error(), "not connected", "endpoint", endpoint, "err", err)
 		if !promoted.IsZero() && time.Since(promoted) >= goodLife {
 			failures = 0
 		}
@@ -98,7 +101,7 @@ func (d *Dealer) connect(ctx context.Context, endpoint string) (promoted time.Ti
 	stop := context.AfterFunc(ctx, func() { nc.Close() })
 	tune(nc)
 	start := time.Now()
-	h, err := shakeHands(nc, d.sec, false, d.core.cfg.Identity, start.Add(d.core.cfg.Handshake))
+	h, err := d.core.shakeHands(nc, d.sec, false, start.Add(d.core.cfg.Handshake))
 	if !stop() {
 		return promoted, context.Cause(ctx)
 	}

@@ -36,8 +36,9 @@ type guard struct {
 type mechanism interface {
 	// name stands in the greeting; ours and the peer's must be the same.
 	name() string
-	// asServer says which as-server bits belong in our greeting and the peer's.
-	asServer() (ours, peers byte)
+	// asServer says which as-server bit belongs in our greeting, and up to which
+	// one the peer may send.
+	asServer() (ours, most byte)
 	// vet checks a command of the peer and returns the body that zmq4 may see.
 	vet(name string, body []byte) ([]byte, error)
 }
@@ -122,8 +123,8 @@ func (g *guard) readGreeting() error {
 	if !bytes.Equal(b[12:32], want[:]) {
 		return refuse("mechanism", "security mechanism %q, want %q", bytes.TrimRight(b[12:32], "\x00"), g.mech.name())
 	}
-	if _, peers := g.mech.asServer(); b[32] != peers {
-		return refuse("as_server", "as-server is %d, want %d", b[32], peers)
+	if _, most := g.mech.asServer(); b[32] > most {
+		return refuse("as_server", "as-server is %d, want at most %d", b[32], most)
 	}
 	g.vetted = bytes.Clone(b)
 	return nil
@@ -205,16 +206,23 @@ func parseMetadata(b []byte, wantType string) (metadata, []byte, error) {
 		b = b[4+size:]
 	}
 	m := metadata{socketType: seen["socket-type"], identity: seen["identity"]}
-	switch {
-	case m.socketType != wantType:
-		return m, nil, refuse("socket_type", "socket type %q, want %s", m.socketType, wantType)
-	case len(m.identity) > 255:
-		return m, nil, refuse("identity", "identity of %d bytes, limit 255", len(m.identity))
-	case strings.HasPrefix(m.identity, "\x00"):
-		return m, nil, refuse("identity", "identity begins with a zero byte")
+	if err := m.check(wantType); err != nil {
+		return m, nil, err
 	}
 	clean := appendProperty(nil, "Socket-Type", m.socketType)
 	return m, appendProperty(clean, "Identity", m.identity), nil
+}
+
+func (m metadata) check(wantType string) error {
+	switch {
+	case m.socketType != wantType:
+		return refuse("socket_type", "socket type %.32q, want %s", m.socketType, wantType)
+	case len(m.identity) > 255:
+		return refuse("identity", "identity of %d bytes, limit 255", len(m.identity))
+	case strings.HasPrefix(m.identity, "\x00"):
+		return refuse("identity", "identity begins with a zero byte")
+	}
+	return nil
 }
 
 func appendProperty(b []byte, name, value string) []byte {

@@ -4,11 +4,11 @@ import "sync"
 
 // message is one message, received or under way.
 type message struct {
-	buf      []byte // the first three frames, one behind the other
-	ends     [3]int // where each of them ends
-	frames   int    // frames there were, kept or not
-	size     uint64 // bytes of all of them
-	reserved bool   // it took its part of the budget
+	buf    []byte // the first three frames, one behind the other
+	ends   [3]int // where each of them ends
+	frames int    // frames there were, kept or not
+	size   uint64 // bytes of all of them
+	free   func() // gives back its part of the budget; nil: it took none
 }
 
 // Buffers of messages are shared by all peers, so that an idle one has none.
@@ -17,6 +17,9 @@ var messages = sync.Pool{New: func() any { return &message{buf: make([]byte, 0, 
 const keepMessage = 64 << 10 // a larger buffer is not worth keeping
 
 func (m *message) release() {
+	if m.free != nil {
+		defer m.free()
+	}
 	if cap(m.buf) <= keepMessage {
 		*m = message{buf: m.buf[:0]}
 		messages.Put(m)
@@ -44,9 +47,20 @@ func (m *message) read(in *inbox, size int) (err error) {
 	if m.frames > len(m.ends) {
 		return in.skip(size)
 	}
+	from := len(m.buf)
 	m.buf, err = in.appendTo(m.buf, size)
-	m.ends[m.frames-1] = len(m.buf)
+	m.keep(from)
 	return err
+}
+
+// keep ends the frame that was announced, which is what buf has from there on. A
+// frame that nobody will look at is dropped, see read.
+func (m *message) keep(from int) {
+	if m.frames > len(m.ends) {
+		m.buf = m.buf[:from]
+		return
+	}
+	m.ends[m.frames-1] = len(m.buf)
 }
 
 // frame returns the i-th frame, or nil.

@@ -17,7 +17,7 @@ func (p *Peer) answer(typ []byte, env *musterv1.Envelope, err error) error {
 		hangUp = hangUp || n.Reason == musterv1.Nack_REFUSED
 	case hangUp:
 	default:
-		p.bus.log.warn("message not handled", "type", string(typ), "addr", p.Addr(), "err", err)
+		p.bus.log.warn("", "message not handled", "type", string(typ), "addr", p.Addr(), "err", err)
 		n = &NackError{Reason: musterv1.Nack_INVALID, Detail: err.Error()}
 	}
 	if n != nil {

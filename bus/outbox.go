@@ -12,6 +12,7 @@ type outbox struct {
 	p       *Peer
 	drained chan struct{} // capacity 1
 	direct  direct
+	sealing int // bytes that CURVE adds to a message
 	writers sync.WaitGroup
 
 	mu       sync.Mutex
@@ -67,7 +68,7 @@ func (o *outbox) push(message []byte) error {
 	o.bytes += len(message)
 	m.messages.Inc()
 	m.bytes.Add(float64(len(message)))
-	if !o.corked || o.bytes > corkedBytes {
+	if !o.corked || o.bytes+o.messages*o.sealing > corkedBytes {
 		o.startLocked()
 	}
 	return nil

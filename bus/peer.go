@@ -18,13 +18,12 @@ const lingerTime = time.Second // for what is queued when a link is closed
 // Peer is one live connection. Its methods may be called from anywhere, at
 // any time, also after the link is gone.
 type Peer struct {
-	bus      *core
-	nc       net.Conn
-	in       *inbox
-	out      outbox
-	identity string
-	key      string
-	router   bool // we are the router of this link
+	bus    *core
+	nc     net.Conn
+	in     *inbox
+	out    outbox
+	proof       // what it showed in the handshake
+	router bool // we are the router of this link
 
 	limit    atomic.Int64 // bytes of a message that is received
 	promoted atomic.Int64 // when, in Unix nanoseconds
@@ -56,9 +55,12 @@ func newCore(cfg Config, mux *Mux) *core {
 }
 
 func newPeer(b *core, nc net.Conn, h hello, router bool) *Peer {
-	p := &Peer{bus: b, nc: nc, in: h.in, identity: h.identity, key: h.key, router: router, done: make(chan struct{})}
+	p := &Peer{bus: b, nc: nc, in: h.in, proof: h.proof, router: router, done: make(chan struct{})}
 	p.out.p, p.out.drained = p, make(chan struct{}, 1)
 	p.out.direct.init(nc)
+	if p.crypt != nil {
+		p.out.sealing = sealedMessage
+	}
 	p.in.out = &p.out
 	p.limit.Store(int64(b.cfg.MaxMessage)) // a dealer chose its router
 	if router {
@@ -67,8 +69,9 @@ func newPeer(b *core, nc net.Conn, h hello, router bool) *Peer {
 	return p
 }
 
-// Identity is the ZeroMQ identity that the peer gave itself: any 0 to 255
-// bytes, which others may have, too.
+// Identity is what authorize called the peer, with CURVE at a Router. Else it is
+// the ZeroMQ identity that the peer gave itself: any 0 to 255 bytes, which others
+// may have, too.
 func (p *Peer) Identity() string { return p.identity }
 
 // Key is the public key that the peer proved to have, in Z85; "" with NULL.
@@ -180,16 +183,21 @@ func (p *Peer) run(ctx context.Context) error {
 	defer stop()
 	p.bus.metrics.peers.Inc()
 	defer p.bus.metrics.peers.Dec()
-	if p.bus.mux.Up != nil {
-		p.bus.mux.Up(p)
-	}
-	p.cut(p.readLoop(ctx))
+	p.cut(p.bus.shielded(func() error {
+		if p.bus.mux.Up != nil {
+			p.bus.mux.Up(p)
+		}
+		return p.readLoop(ctx)
+	}))
 	p.out.close()
 	p.in.giveBack()
 	cause := p.stopLinger()
 	close(p.done)
 	if p.bus.mux.Down != nil {
-		p.bus.mux.Down(p, cause)
+		p.bus.metrics.refuseError(p.bus.shielded(func() error {
+			p.bus.mux.Down(p, cause)
+			return nil
+		}))
 	}
 	return cause
 }

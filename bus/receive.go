@@ -61,9 +61,11 @@ func (p *Peer) readMessage(ctx context.Context) error {
 	}
 	m := messages.Get().(*message)
 	defer m.release()
-	free, err := p.receive(ctx, m)
-	defer free()
-	if err != nil {
+	receive := p.receive
+	if p.crypt != nil {
+		receive = p.receiveSealed
+	}
+	if err := receive(ctx, m); err != nil {
 		return p.explain(err)
 	}
 	p.in.disarm()
@@ -90,43 +92,48 @@ func (p *Peer) await() error {
 }
 
 // receive reads one message into m and deals with the ZMTP commands in it; m
-// stays without frames when a command came in place of a message. The function
-// it returns, never nil, gives back what m took of the budget.
-func (p *Peer) receive(ctx context.Context, m *message) (free func(), err error) {
-	free = func() {}
+// stays without frames when a command came in place of a message.
+func (p *Peer) receive(ctx context.Context, m *message) error {
 	p.in.begin(p.bus.cfg.MessageTime)
 	for more := true; more; {
 		flags, size, err := p.in.header()
 		if err != nil {
-			return free, err
+			return err
 		}
 		if flags&flagCommand != 0 {
 			if err := p.command(m, flags, size); err != nil || m.frames == 0 {
-				return free, err
+				return err
 			}
 			continue
 		}
-		limit := p.limit.Load()
-		if err := m.announce(size, uint64(limit), p.bus.cfg.MaxFrames); err != nil {
-			return free, err
-		}
 		more = flags&flagMore != 0
-		if !m.reserved && m.size > freeBytes {
-			want := int64(m.size)
-			if more {
-				want = limit // nobody knows what follows
-			}
-			if free, err = p.bus.budget.reserve(ctx, p, want); err != nil {
-				return func() {}, err
-			}
-			m.reserved = true
-			p.in.begin(p.bus.cfg.MessageTime) // waiting does not count
+		if err := p.announce(ctx, m, size, more); err != nil {
+			return err
 		}
 		if err := m.read(p.in, int(size)); err != nil {
-			return free, err
+			return err
 		}
 	}
-	return free, nil
+	return nil
+}
+
+// announce checks the next frame of m against the limits, and waits for what m
+// takes of the budget.
+func (p *Peer) announce(ctx context.Context, m *message, size uint64, more bool) (err error) {
+	limit := p.limit.Load()
+	if err := m.announce(size, uint64(limit), p.bus.cfg.MaxFrames); err != nil {
+		return err
+	}
+	if m.free != nil || m.size <= freeBytes {
+		return nil
+	}
+	want := int64(m.size)
+	if more && m.frames < len(m.ends) {
+		want = limit // nobody knows what follows
+	}
+	m.free, err = p.bus.budget.reserve(ctx, p, want)
+	p.in.begin(p.bus.cfg.MessageTime) // waiting does not count
+	return err
 }
 
 // explain gives a reason to an error in the middle of a message.
@@ -154,7 +161,12 @@ func (p *Peer) command(m *message, flags byte, size uint64) error {
 	if err != nil {
 		return err
 	}
-	name, body, ok := splitCommand(buf[kept:])
+	return p.obey(buf[kept:])
+}
+
+// obey does what a command says, or counts it, or refuses it.
+func (p *Peer) obey(command []byte) error {
+	name, body, ok := splitCommand(command)
 	if !ok {
 		return refuse("command_name", "a command without a name")
 	}

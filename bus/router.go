@@ -29,6 +29,9 @@ func (r *Router) Serve(ctx context.Context, ln net.Listener, sec Security) error
 	if sec == nil {
 		return errors.New("bus: no security given")
 	}
+	if err := sec.check(true); err != nil {
+		return err
+	}
 	var conns sync.WaitGroup
 	defer conns.Wait()
 	ctx, cancel := context.WithCancel(ctx)
@@ -77,7 +80,7 @@ func (r *Router) accept(ctx context.Context, ln net.Listener) (net.Conn, error) 
 			return nc, err
 		}
 		r.core.metrics.refuse("accept")
-		r.core.log.warn("no connection can be accepted", "addr", ln.Addr(), "err", err)
+		r.core.log.warn("accept", "no connection can be accepted", "addr", ln.Addr(), "err", err)
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
@@ -90,7 +93,7 @@ func (r *Router) accept(ctx context.Context, ln net.Listener) (net.Conn, error) 
 func (r *Router) welcome(ctx context.Context, nc net.Conn, sec Security, g *guest, deadline time.Time) *Peer {
 	stop := context.AfterFunc(ctx, func() { nc.Close() })
 	tune(nc)
-	h, err := shakeHands(nc, sec, true, r.core.cfg.Identity, deadline)
+	h, err := r.core.shakeHands(nc, sec, true, deadline)
 	evicted := r.crowd.leave(g)
 	if !stop() {
 		return nil // ctx ended
@@ -101,7 +104,7 @@ func (r *Router) welcome(ctx context.Context, nc net.Conn, sec Security, g *gues
 	if err != nil {
 		nc.Close()
 		r.core.metrics.refuseError(err)
-		r.core.log.warn("connection refused", "addr", nc.RemoteAddr(), "err", err)
+		r.core.log.warn(causeOf(err, nc.RemoteAddr()), "connection refused", "addr", nc.RemoteAddr(), "err", err)
 		return nil
 	}
 	r.core.metrics.handshake.Observe((r.core.cfg.Handshake - time.Until(deadline)).Seconds())
@@ -111,6 +114,18 @@ func (r *Router) welcome(ctx context.Context, nc net.Conn, sec Security, g *gues
 // serve serves a peer until its link ends.
 func (r *Router) serve(ctx context.Context, p *Peer) {
 	if err := p.run(ctx); errors.As(err, new(*refusal)) {
-		r.core.log.warn("link cut", "addr", p.Addr(), "err", err)
+		r.core.log.warn(causeOf(err, p.Addr()), "link cut", "addr", p.Addr(), "err", err)
 	}
+}
+
+// causeOf names what one host does wrong, again and again.
+func causeOf(err error, addr net.Addr) string {
+	host := addr.String()
+	if h, _, e := net.SplitHostPort(host); e == nil {
+		host = h
+	}
+	if r := new(refusal); errors.As(err, &r) {
+		return r.reason + " " + host
+	}
+	return host
 }

@@ -22,6 +22,7 @@ import (
 
 	"github.com/musterhq/muster/bus"
 	"github.com/musterhq/muster/bus/bustest"
+	"github.com/musterhq/muster/bus/curve"
 	musterv1 "github.com/musterhq/muster/proto/muster/v1"
 )
 
@@ -34,6 +35,8 @@ type station struct {
 	reg    *prometheus.Registry
 	addr   string
 	dial   bus.Dialer
+	sec    bus.Security  // nil: Null
+	server bus.PublicKey // with CURVE
 
 	mu    sync.Mutex
 	heard []proto.Message // what reached a callback
@@ -137,7 +140,11 @@ func buildStation(t *testing.T, cfg bus.Config) *station {
 }
 
 func (s *station) serve(ln net.Listener) {
-	run(s.t, func(ctx context.Context) error { return s.router.Serve(ctx, ln, bus.Null()) })
+	sec := s.sec
+	if sec == nil {
+		sec = bus.Null()
+	}
+	run(s.t, func(ctx context.Context) error { return s.router.Serve(ctx, ln, sec) })
 }
 
 // run runs fn until the test ends.
@@ -207,7 +214,8 @@ func (s *station) refused(reason string) float64 {
 type raw struct {
 	t *testing.T
 	net.Conn
-	in *bufio.Reader
+	in    *bufio.Reader
+	crypt *curve.Session // nil: NULL
 }
 
 // knock connects, and sends b.
@@ -226,13 +234,21 @@ func (s *station) knock(b []byte) *raw {
 // enter connects and shakes hands.
 func (s *station) enter() *raw {
 	s.t.Helper()
+	if s.sec != nil {
+		return s.enterSealed()
+	}
 	r := s.knock(stream(s.t, "good-null-dealer"))
 	r.welcome()
 	return r
 }
 
-// send writes b, if the router still takes it.
-func (r *raw) send(b []byte) { r.Write(b) }
+// send writes b, if the router still takes it. With CURVE b has whole frames.
+func (r *raw) send(b []byte) {
+	if r.crypt != nil {
+		b = r.seal(b)
+	}
+	r.Write(b)
+}
 
 // welcome reads the router's greeting and READY.
 func (r *raw) welcome() {
@@ -264,8 +280,13 @@ func (r *raw) frame() (flags byte, body []byte, err error) {
 		size = binary.BigEndian.Uint64(h[1:])
 	}
 	body = make([]byte, size)
-	_, err = io.ReadFull(r.in, body)
-	return h[0] &^ 2, body, err
+	if _, err := io.ReadFull(r.in, body); err != nil {
+		return 0, nil, err
+	}
+	if r.crypt != nil {
+		return r.open(h[0]&^2, body)
+	}
+	return h[0] &^ 2, body, nil
 }
 
 // message reads frames up to the end of a message; commands are messages, too.

@@ -97,6 +97,12 @@ func (w *writer) add(b *batch, answer pong) {
 
 // append writes b, which has so many messages, at the latest with the next flush.
 func (w *writer) append(b []byte, messages int) {
+	if w.o.p.crypt != nil {
+		w.seal(b)
+		w.held += messages
+		w.bytes += len(b) * messages
+		return
+	}
 	if len(w.buf)+len(b) > cap(w.buf) {
 		w.flush()
 	}

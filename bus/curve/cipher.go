@@ -43,6 +43,34 @@ func (c *cipher) seal(sum *[16]byte, box []byte, count uint64, flags byte, paylo
 	poly1305.Sum(sum, box, head.sumKey())
 }
 
+// pieces gives what seal puts into box piece by piece, in buf. It leaves the
+// first 32 bytes of the first piece as they are in buf.
+func (c *cipher) pieces(buf []byte, count uint64, flags byte, payload []byte, give func(piece []byte) error) error {
+	buf = buf[:len(buf)&^63] // whole blocks
+	var head head
+	head.text()[0] = flags
+	n := copy(head.text()[1:], payload)
+	counter := head.crypt(c, count, 1+n)
+	used := 32 + copy(buf[32:], head.text()[:1+n])
+	for payload = payload[n:]; ; used = 0 {
+		n := min(len(payload), len(buf)-used)
+		salsa.XORKeyStream(buf[used:used+n], payload[:n], &counter, &c.key)
+		if err := give(buf[:used+n]); err != nil || n == len(payload) {
+			return err
+		}
+		payload = payload[n:]
+		block := binary.LittleEndian.Uint64(counter[8:])
+		binary.LittleEndian.PutUint64(counter[8:], block+uint64(n/64))
+	}
+}
+
+// sumKey gives the key of the sum.
+func (c *cipher) sumKey(count uint64) *[32]byte {
+	var head head
+	head.crypt(c, count, 0)
+	return head.sumKey()
+}
+
 // open appends the payload to dst, which ends where it lies in box or lies
 // apart. Nothing is written if the sum is wrong.
 func (c *cipher) open(dst []byte, sum *[16]byte, box []byte, count uint64) (flags byte, payload []byte, ok bool) {

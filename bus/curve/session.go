@@ -1,11 +1,15 @@
 package curve
 
+//lint:file-ignore SA1019 see cipher.go
+
 import (
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
 	"slices"
+
+	"golang.org/x/crypto/poly1305"
 )
 
 // The flags that a frame may have inside its MESSAGE; never both.
@@ -34,13 +38,9 @@ type Session struct {
 // where its sealed form will, Overhead after the end of dst; otherwise it must
 // not overlap. Seal allocates only where dst lacks the capacity.
 func (s *Session) Seal(dst []byte, flags byte, payload []byte) ([]byte, error) {
-	if flags > Command {
-		return dst, fmt.Errorf("curve: no frame has the flags %#02x", flags)
+	if err := s.count(flags); err != nil {
+		return dst, err
 	}
-	if s.sealed == math.MaxUint64 {
-		return dst, ErrSpent
-	}
-	s.sealed++
 	start, size := len(dst), Overhead+len(payload)
 	dst = slices.Grow(dst, size)[:start+size]
 	command := dst[start:]
@@ -48,6 +48,39 @@ func (s *Session) Seal(dst []byte, flags byte, payload []byte) ([]byte, error) {
 	binary.BigEndian.PutUint64(command[8:], s.sealed)
 	s.sealing.seal((*[16]byte)(command[16:]), command[32:], s.sealed, flags, payload)
 	return dst, nil
+}
+
+// SealPieces is Seal for a payload that is not to be held twice: give is called
+// with one piece of the MESSAGE after the other, which lies in buf. They are as
+// long as buf, which has at least 1 KiB, but for the last. The sum comes first, so
+// the payload is encrypted twice. After an error of give the session is of no use.
+func (s *Session) SealPieces(buf []byte, flags byte, payload []byte, give func(piece []byte) error) error {
+	if err := s.count(flags); err != nil {
+		return err
+	}
+	sum := poly1305.New(s.sealing.sumKey(s.sealed))
+	skip := len(message) + shortNonceSize + sum.Size()
+	s.sealing.pieces(buf, s.sealed, flags, payload, func(piece []byte) error {
+		sum.Write(piece[skip:])
+		skip = 0
+		return nil
+	})
+	command := append(buf[:0], message...)
+	command = binary.BigEndian.AppendUint64(command, s.sealed)
+	sum.Sum(command)
+	return s.sealing.pieces(buf, s.sealed, flags, payload, give)
+}
+
+// count takes the next short nonce.
+func (s *Session) count(flags byte) error {
+	if flags > Command {
+		return fmt.Errorf("curve: no frame has the flags %#02x", flags)
+	}
+	if s.sealed == math.MaxUint64 {
+		return ErrSpent
+	}
+	s.sealed++
+	return nil
 }
 
 // Open appends the payload of a MESSAGE to dst and gives the frame's flags. To
