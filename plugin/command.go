@@ -5,13 +5,14 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 )
 
 // Contract is the version of the contract that RunCommand speaks; plugins find
 // it in MUSTER_CONTRACT.
-const Contract = "1"
+const Contract = 1
 
 // Command is what a plugin is asked to do.
 type Command struct {
@@ -28,7 +29,7 @@ type Command struct {
 // plugins and for exec alike.
 func (c Command) Environment() []string {
 	env := []string{
-		"MUSTER_CONTRACT=" + Contract,
+		"MUSTER_CONTRACT=" + strconv.Itoa(Contract),
 		"MUSTER_COMMAND_ID=" + c.ID,
 		"MUSTER_COMMAND_TYPE=" + c.Type,
 		"MUSTER_AGENT_ID=" + c.AgentID,

@@ -19,10 +19,16 @@
 //   - A program that does not read its input is no failure and holds up nothing.
 //   - A program that could not be started has a StartError that says why, apart
 //     from any exit code.
+//   - What is certain to be kept can be read while the program runs (Head).
 //
 // A Folder holds plugins: a command type is a program of that name in it.
 // RunCommand speaks the contract's run mode with one: the command as JSON on
-// its standard input, JSON lines on its standard output (see Lines).
+// its standard input, JSON lines on its standard output (see Lines). Describe
+// asks it what it is. A plain program that knows no "describe" is a plugin too,
+// and taken to speak contract 1.
+//
+// Main is for the authors of plugins in Go; in other languages the contract is
+// small enough to be written by hand.
 //
 // A Group names a process group across restarts of the agent, so that what an
 // agent left behind can be ended by the next one.

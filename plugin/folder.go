@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // Folder is a directory of plugins; "" has none.
@@ -78,9 +80,17 @@ func (f Folder) root() (string, error) {
 	return dir, nil
 }
 
-// Types returns the names that Resolve accepts now, sorted. What it refuses is
-// left out.
-func (f Folder) Types() ([]string, error) {
+// Entry is one visible name in a folder.
+type Entry struct {
+	Name  string
+	Path  string // of the program
+	Stamp string // differs when the program does
+	Err   error  // why Resolve refuses it
+}
+
+// Entries returns what is in the folder, by name. Hidden names are left out,
+// and so are those that no plugin can have.
+func (f Folder) Entries() ([]Entry, error) {
 	if f == "" {
 		return nil, nil
 	}
@@ -88,15 +98,43 @@ func (f Folder) Types() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	entries, err := os.ReadDir(dir)
+	files, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, fmt.Errorf("plugin folder: %w", err)
 	}
+	var list []Entry
+	for _, file := range files {
+		if !typeName.MatchString(file.Name()) {
+			continue
+		}
+		e := Entry{Name: file.Name()}
+		if e.Path, e.Err = f.Resolve(e.Name); e.Err == nil {
+			e.Stamp = stamp(e.Path)
+		}
+		list = append(list, e)
+	}
+	return list, nil
+}
+
+// stamp tells one state of a file from another. The time of the last change
+// of the inode moves with every write, chmod and rename, whatever mtime is set to.
+func stamp(path string) string {
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return ""
+	}
+	return fmt.Sprint(path, st.Dev, st.Ino, st.Size, st.Mode, st.Mtim, st.Ctim)
+}
+
+// Types returns the names that Resolve accepts now, sorted. What it refuses is
+// left out.
+func (f Folder) Types() ([]string, error) {
+	entries, err := f.Entries()
 	var types []string
 	for _, e := range entries {
-		if _, err := f.Resolve(e.Name()); err == nil {
-			types = append(types, e.Name())
+		if e.Err == nil {
+			types = append(types, e.Name)
 		}
 	}
-	return types, nil
+	return types, err
 }

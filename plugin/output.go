@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"hash"
@@ -18,6 +19,20 @@ type Output struct {
 // Truncated reports whether the middle is missing from Kept.
 func (o *Output) Truncated() bool { return int64(len(o.Kept)) < o.Size }
 
+// Head is the beginning of a stream while its program runs: what is kept of it
+// for certain, whatever follows. It only grows, up to half of the cap.
+type Head struct{ c *capture }
+
+// After returns a copy of at most limit bytes of the head behind the first n.
+func (h Head) After(n, limit int) []byte {
+	h.c.mu.Lock()
+	defer h.c.mu.Unlock()
+	if n >= len(h.c.head) {
+		return nil
+	}
+	return bytes.Clone(h.c.head[n:min(len(h.c.head), n+limit)])
+}
+
 // capture takes a stream of any length in bounded memory: the first half of
 // its limit is kept as the head, and the last half as the tail.
 type capture struct {
@@ -28,6 +43,8 @@ type capture struct {
 	tail []byte // a ring once it is full
 	next int    // where the ring is written next
 	half int
+
+	grown func() // the head has grown; may be nil
 }
 
 func newCapture(limit int) *capture {
@@ -35,18 +52,24 @@ func newCapture(limit int) *capture {
 }
 
 func (c *capture) Write(p []byte) (int, error) {
+	if c.keep(p) && c.grown != nil {
+		c.grown()
+	}
+	return len(p), nil
+}
+
+func (c *capture) keep(p []byte) (headGrew bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	n := len(p)
 	c.sum.Write(p)
-	c.size += int64(n)
+	c.size += int64(len(p))
 	if room := c.half - len(c.head); room > 0 {
 		k := min(room, len(p))
 		c.head = append(c.head, p[:k]...)
-		p = p[k:]
+		p, headGrew = p[k:], k > 0
 	}
 	c.keepTail(p)
-	return n, nil
+	return headGrew
 }
 
 func (c *capture) keepTail(p []byte) {

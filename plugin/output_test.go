@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"bytes"
+	"fmt"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -26,4 +27,24 @@ func TestCaptureKeepsHeadAndTail(t *testing.T) {
 			t.Fatalf("limit %d, wrote %v: got %+v", limit, all, o)
 		}
 	})
+}
+
+func TestHeadCanBeReadWhileItGrows(t *testing.T) {
+	t.Parallel()
+	p := sh(t, `printf abc; read -r x </proc/self/fd/0; printf defgh; printf err >&2; printf 'ijklmnopqrstuvwxyz'`)
+	p.OutputCap = 10
+	var stdout, stderr Head
+	grown := make(chan struct{}, 100)
+	p.Live = func(o, e Head) { stdout, stderr = o, e }
+	p.Grown = func() { grown <- struct{}{} }
+	done := make(chan Outcome)
+	go func() { done <- Run(t.Context(), p) }()
+	<-grown
+	o := <-done
+	if got := fmt.Sprintf("%s|%s|%s|%s|%s", stdout.After(0, 100), stdout.After(1, 2), stdout.After(5, 1), stdout.After(9, 1), stderr.After(0, 9)); got != "abcde|bc|||err" {
+		t.Errorf("got %s", got)
+	}
+	if string(o.Stdout.Kept) != "abcdevwxyz" {
+		t.Errorf("kept %q", o.Stdout.Kept)
+	}
 }

@@ -29,6 +29,11 @@ type Program struct {
 	// Stdout is called with each piece of standard output in order, from one
 	// goroutine at a time. It must not keep the slice or block.
 	Stdout func([]byte)
+	// Live is called once, before anything was read, with the heads of both
+	// streams; Grown each time when one of them has grown, from any goroutine.
+	// Neither may block. They let output be passed on while the program runs.
+	Live  func(stdout, stderr Head)
+	Grown func()
 }
 
 func (p Program) withDefaults() Program {

@@ -125,6 +125,10 @@ func (r *run) start(path string) error {
 // pump starts the goroutines that feed the program, read it and wait for it.
 func (r *run) pump() {
 	r.stdout, r.stderr = newCapture(r.p.OutputCap), newCapture(r.p.OutputCap)
+	r.stdout.grown, r.stderr.grown = r.p.Grown, r.p.Grown
+	if r.p.Live != nil {
+		r.p.Live(Head{r.stdout}, Head{r.stderr})
+	}
 	if r.in != nil {
 		r.writers.Go(func() {
 			// A program that closes its input early does so on purpose: no failure.
