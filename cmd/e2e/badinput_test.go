@@ -71,6 +71,12 @@ func TestBadMessagesAreAnswered(t *testing.T) {
 		t.Errorf("%v", status)
 	}
 	f.wantEcho("good")
+	_, metrics, err := f.ask("GET", "/metrics", "")
+	for _, want := range []string{"muster_bus_", "muster_coordinator_", "process_resident_memory_bytes"} {
+		if err != nil || !strings.Contains(string(metrics), want) {
+			t.Errorf("no %s in the metrics: %v", want, err)
+		}
+	}
 }
 
 // What an operator asks wrong is refused with the field's path, and nothing is stored.

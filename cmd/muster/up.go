@@ -8,6 +8,9 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
@@ -75,7 +78,7 @@ type server struct {
 	data         string
 	listenAgents []string
 	listenHTTP   string
-	settings     coordinator.Config // Log is set by run
+	settings     coordinator.Config // Log and Metrics are set by run
 	log          *slog.Logger
 }
 
@@ -121,10 +124,12 @@ func (s *server) run(ctx context.Context, ready func(addresses)) (err error) {
 	defer httpLn.Close()
 	at.http = "http://" + httpLn.Addr().String()
 
+	metrics := prometheus.NewRegistry()
+	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	mux := bus.NewMux()
-	router := bus.NewRouter(bus.Config{Identity: "muster", Log: s.log}, mux)
+	router := bus.NewRouter(bus.Config{Identity: "muster", Log: s.log, Metrics: metrics}, mux)
 	settings := s.settings
-	settings.Log = s.log
+	settings.Log, settings.Metrics = s.log, metrics
 	coord, err := coordinator.New(ctx, db, settings)
 	if err != nil {
 		return err
@@ -138,7 +143,7 @@ func (s *server) run(ctx context.Context, ready func(addresses)) (err error) {
 		return err
 	}
 	defer conn.Close()
-	api := northbound.New(conn, northbound.Config{Log: s.log})
+	api := northbound.New(conn, northbound.Config{Log: s.log, Metrics: promhttp.HandlerFor(metrics, promhttp.HandlerOpts{})})
 
 	g, ctx := errgroup.WithContext(ctx)
 	for _, ln := range agentLns {
