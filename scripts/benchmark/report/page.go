@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 )
 
@@ -18,6 +19,9 @@ func Replace(path, section, text string) error {
 	old, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		old, err = []byte(head), nil
+	}
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(path), 0o755)
 	}
 	if err != nil {
 		return err

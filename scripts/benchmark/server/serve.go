@@ -29,9 +29,10 @@ type fillable interface {
 
 // kinds are the contestants by name.
 var kinds = map[string]func() (contestant, error){
-	"echo":   listenEcho,
-	"zmq4":   listenZMQ4,
-	"muster": listenMuster,
+	"echo":         listenEcho,
+	"zmq4":         listenZMQ4,
+	"muster":       listenMuster,
+	"muster-curve": listenMusterCurve,
 }
 
 // Kinds are the names of the servers in this package.
