@@ -6,15 +6,21 @@ import (
 	"fmt"
 	"io"
 	"testing"
+	"testing/synctest"
 
 	"github.com/musterhq/muster/bus"
 	"github.com/musterhq/muster/bus/curve"
 )
 
-// bothSecurities runs a test with NULL and with CURVE.
-func bothSecurities(t *testing.T, test func(t *testing.T, sealed bool)) {
-	t.Run("NULL", func(t *testing.T) { test(t, false) })
-	t.Run("CURVE", func(t *testing.T) { test(t, true) })
+// inBoth runs a test with a router that speaks NULL, and with one that speaks
+// CURVE, on a network in memory and in fake time.
+func inBoth(t *testing.T, cfg bus.Config, test func(t *testing.T, s *station)) {
+	for _, sealed := range []bool{false, true} {
+		name := map[bool]string{false: "NULL", true: "CURVE"}[sealed]
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { test(t, newStationOf(t, cfg, sealed)) })
+		})
+	}
 }
 
 // everybody may come in, under the name it gives itself.

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/bus"
+	"github.com/musterhq/muster/bus/curve"
 	musterv1 "github.com/musterhq/muster/proto/muster/v1"
 )
 
@@ -113,10 +114,13 @@ func TestC002CrowdOfSilentPeers(t *testing.T) {
 }
 
 func TestC003DripFeed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStation(t, bus.Config{})
+	inBoth(t, bus.Config{}, func(t *testing.T, s *station) {
 		good := s.enter()
 		hello := stream(t, "good-null-dealer")
+		if s.sec != nil {
+			_, secret := newKeys(t)
+			hello = append(curveGreeting(t), frame(4, handshake{&raw{t: t}, curve.NewClient(secret, s.server).Handshake()}.hello())...)
+		}
 		var wg sync.WaitGroup
 		for range 200 {
 			r := s.knock(nil)

@@ -130,17 +130,25 @@ func (w *writer) release() {
 	}
 }
 
-// write writes all of b, if the peer takes something of it now and then.
+// write writes all of b, if the peer takes something of it now and then. It
+// looks several times before it says that the peer takes nothing: the first
+// looks may each find a little that was taken early.
 func (w *writer) write(b []byte) {
 	nc, stall := w.o.p.nc, w.o.p.bus.cfg.WriteStall
+	var since time.Time // the peer took something last
 	for len(b) > 0 && w.err == nil {
-		if now := time.Now(); w.until.Sub(now) < stall {
-			w.until = now.Add(stall + stall/8) // not a new timer for every write
+		now := time.Now()
+		if since.IsZero() {
+			since = now
+		}
+		if w.until.Sub(now) < stall/8 {
+			w.until = now.Add(stall / 4) // not a new timer for every write
 			nc.SetWriteDeadline(w.until)
 		}
 		step := b[:min(len(b), writeStep)]
 		n, err := nc.Write(step)
-		if n == 0 && errors.Is(err, os.ErrDeadlineExceeded) {
+		stalled := n == 0 && errors.Is(err, os.ErrDeadlineExceeded) && time.Since(since) >= stall
+		if stalled {
 			// Once more: perhaps not the peer was stopped, but this process.
 			nc.SetWriteDeadline(time.Now().Add(deadlineRest))
 			n, err = nc.Write(step)
@@ -148,10 +156,13 @@ func (w *writer) write(b []byte) {
 		}
 		b = b[n:]
 		switch {
-		case !errors.Is(err, os.ErrDeadlineExceeded):
-			w.err = err
-		case n == 0:
+		case n > 0:
+			since = time.Time{}
+		case stalled:
 			w.err = refuse("write_stall", "the peer took nothing for %v", stall)
+		}
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			w.err = err
 		}
 	}
 }

@@ -3,6 +3,8 @@ package curve
 import (
 	"crypto/ecdh"
 	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -31,6 +33,13 @@ func ParsePublicKey(text string) (PublicKey, error) {
 }
 
 func (k PublicKey) String() string { return encodeZ85((*[keySize]byte)(&k)) }
+
+// Fingerprint names the key in short: the first 32 hex digits of the SHA-256 of
+// its 32 bytes. Unlike Z85 it fits into paths and command lines as it is.
+func (k PublicKey) Fingerprint() string {
+	h := sha256.Sum256(k[:])
+	return hex.EncodeToString(h[:16])
+}
 
 // MarshalText gives the key in Z85.
 func (k PublicKey) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
