@@ -96,7 +96,7 @@ func (c *Coordinator) applyControl(kv store.KV) (*musterv1.Event, error) {
 	if !open {
 		return nil, nil
 	}
-	return &musterv1.Event{Kind: "command", Command: cmd}, nil
+	return commandEvent(cmd), nil
 }
 
 // follow does what a decision asks for: also after a restart.

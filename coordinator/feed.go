@@ -9,10 +9,27 @@ import (
 	"time"
 
 	"github.com/oklog/ulid/v2"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	musterv1 "github.com/musterhq/muster/proto/muster/v1"
 )
+
+// commandEvent tells how a command is now, without its input and its list of
+// agents: thousands of events are kept, and who wants these can ask for them.
+func commandEvent(cmd *musterv1.Command) *musterv1.Event {
+	cmd.Input, cmd.Target = nil, nil
+	return &musterv1.Event{Kind: "command", Command: cmd}
+}
+
+// targetEvent tells a final state, without the result that came with it.
+func targetEvent(t *musterv1.Target) *musterv1.Event {
+	if len(t.Result) > 0 {
+		t = proto.CloneOf(t)
+		t.Result = nil
+	}
+	return &musterv1.Event{Kind: "target", Target: t}
+}
 
 // feed keeps the latest events in a ring. Each reader has a position of its
 // own, so a slow one holds nobody up: when the ring has gone past it, it gets

@@ -2,8 +2,6 @@ package coordinator
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"maps"
 	"slices"
@@ -13,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/musterhq/muster/bus"
 	"github.com/musterhq/muster/coordinator/store"
 	musterv1 "github.com/musterhq/muster/proto/muster/v1"
 )
@@ -40,18 +39,12 @@ func newKeyring() *keyring {
 	return &keyring{decided: map[string]*musterv1.Key{}, pending: map[string]*musterv1.Key{}, holder: map[string]string{}}
 }
 
-// fingerprint is the id of a key.
-func fingerprint(key [32]byte) string {
-	h := sha256.Sum256(key[:])
-	return hex.EncodeToString(h[:16])
-}
-
 // Authorize says which agent the holder of a key is, or why it is not let in:
-// ErrKeyPending or ErrKeyRevoked. z85 is the key in text, asks the identity and
-// addr the address that its holder gives. An unknown key is noted for an
-// operator to decide. It does not block and may be called concurrently.
-func (c *Coordinator) Authorize(key [32]byte, z85, asks, addr string) (agentID string, err error) {
-	id := fingerprint(key)
+// ErrKeyPending or ErrKeyRevoked. An unknown key is noted for an operator to
+// decide, with the agent id that its holder asks for. It is for bus.CurveServer,
+// does not block and may be called concurrently.
+func (c *Coordinator) Authorize(who bus.Candidate) (agentID string, err error) {
+	id := who.Public.Fingerprint()
 	c.keys.mu.Lock()
 	defer c.keys.mu.Unlock()
 	if k := c.keys.decided[id]; k != nil {
@@ -61,15 +54,16 @@ func (c *Coordinator) Authorize(key [32]byte, z85, asks, addr string) (agentID s
 		return "", ErrKeyRevoked
 	}
 	now := timestamppb.Now()
+	asks := who.Identity
 	if !agentIDForm.MatchString(asks) {
 		asks = ""
 	}
-	k := &musterv1.Key{Id: id, PublicKey: z85, State: musterv1.Key_PENDING, AgentId: asks, Address: addr, FirstSeen: now, LastSeen: now}
+	k := &musterv1.Key{Id: id, PublicKey: who.Key, State: musterv1.Key_PENDING, AgentId: asks, Address: who.Addr.String(), FirstSeen: now, LastSeen: now}
 	if old := c.keys.pending[id]; old != nil {
 		k.FirstSeen = old.FirstSeen
 	} else {
 		c.keys.makeRoomLocked()
-		c.log.Warn("an unknown key waits for approval", "key", id, "agent", asks, "addr", addr)
+		c.log.Warn("an unknown key waits for approval", "key", id, "agent", asks, "addr", who.Addr)
 	}
 	c.keys.pending[id] = k
 	return "", ErrKeyPending

@@ -2,28 +2,29 @@ package coordinator
 
 import (
 	"errors"
-	"fmt"
+	"net"
 	"testing"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/musterhq/muster/bus"
 	musterv1 "github.com/musterhq/muster/proto/muster/v1"
 )
 
-func key(n int) (k [32]byte, text string) {
-	k[0], k[1] = byte(n), byte(n>>8)
-	return k, fmt.Sprintf("z85-of-%d", n)
+// candidate is a peer with the nth key that asks to be an agent.
+func candidate(n int, asks string) bus.Candidate {
+	k := bus.PublicKey{byte(n), byte(n >> 8)}
+	return bus.Candidate{Key: k.String(), Public: k, Identity: asks, Addr: &net.TCPAddr{Port: 9}}
 }
 
 func TestKeyIsDecidedByAnOperator(t *testing.T) {
 	fleetTest(t, func(t *testing.T, r *rig) {
 		s := &keyService{c: r.c}
 		auth := func(n int, asks string) (string, error) {
-			k, text := key(n)
-			return r.c.Authorize(k, text, asks, "10.0.0.1:9")
+			return r.c.Authorize(candidate(n, asks))
 		}
-		id := func(n int) string { k, _ := key(n); return fingerprint(k) }
+		id := func(n int) string { return candidate(n, "").Public.Fingerprint() }
 		if _, err := auth(1, "web-1"); !errors.Is(err, ErrKeyPending) {
 			t.Fatalf("unknown key: %v", err)
 		}
@@ -52,7 +53,7 @@ func TestKeyIsDecidedByAnOperator(t *testing.T) {
 		if _, err := s.ApproveKey(t.Context(), &musterv1.ApproveKeyRequest{Id: id(2)}); err != nil {
 			t.Errorf("after the first was revoked: %v", err)
 		}
-		if _, text := key(2); !r.c.keys.allows(text, "web-1") || r.c.keys.allows(text, "web-2") {
+		if text := candidate(2, "").Key; !r.c.keys.allows(text, "web-1") || r.c.keys.allows(text, "web-2") {
 			t.Error("a key is bound to its agent and to no other")
 		}
 		if _, err := s.GetKey(t.Context(), &musterv1.GetKeyRequest{Id: "nope"}); status.Code(err) != codes.NotFound {
@@ -63,7 +64,7 @@ func TestKeyIsDecidedByAnOperator(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, text := key(2); !again.keys.allows(text, "web-1") {
+		if text := candidate(2, "").Key; !again.keys.allows(text, "web-1") {
 			t.Error("an approval is gone after a restart")
 		}
 		again.fleet.stop()
@@ -73,8 +74,7 @@ func TestKeyIsDecidedByAnOperator(t *testing.T) {
 func TestPendingKeysAreBounded(t *testing.T) {
 	fleetTest(t, func(t *testing.T, r *rig) {
 		for n := range maxPending + 50 {
-			k, text := key(n)
-			r.c.Authorize(k, text, "a/../b\n", "addr")
+			r.c.Authorize(candidate(n, "a/../b\n"))
 		}
 		if n := len(r.c.keys.pending); n != maxPending {
 			t.Errorf("%d keys wait, want %d", n, maxPending)

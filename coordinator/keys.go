@@ -55,6 +55,8 @@ const (
 	keyPrefix   = "key/"
 
 	journalPrefix = "journal/"
+	targetsPrefix = "targets/"
+	outputPrefix  = "out/"
 )
 
 func cmdKey(id string) []byte            { return []byte(cmdPrefix + id) }
@@ -65,7 +67,7 @@ func ctlKey(id string) []byte            { return []byte(ctlPrefix + id) }
 func sentKey(id string, n int) []byte    { return fmt.Appendf(nil, "%s%s/%08x", sentPrefix, id, n) }
 func resKey(id, agent string) []byte     { return []byte(resPrefix + id + "/" + agent) }
 func lateKey(id, agent string) []byte    { return []byte(latePrefix + id + "/" + agent) }
-func targetsKey(id string, n int) []byte { return fmt.Appendf(nil, "targets/%s/%08x", id, n) }
+func targetsKey(id string, n int) []byte { return fmt.Appendf(nil, "%s%s/%08x", targetsPrefix, id, n) }
 func agentKey(id string) []byte          { return []byte(agentPrefix + id) }
 func journalKey(id string) []byte        { return []byte(journalPrefix + id) }
 func tokenKey(name string) []byte        { return []byte(tokenPrefix + name) }
@@ -76,7 +78,7 @@ func outKey(id, agent string, stream, offset uint32) []byte {
 }
 
 func outPrefix(id, agent string, stream uint32) []byte {
-	return fmt.Appendf(nil, "out/%s/%s/%d/", id, agent, stream)
+	return fmt.Appendf(nil, "%s%s/%s/%d/", outputPrefix, id, agent, stream)
 }
 
 // splitKey cuts "prefix/ULID/rest" after the prefix into its two parts.

@@ -67,25 +67,7 @@ func (c *Coordinator) loadOpen(ctx context.Context) error {
 
 // each calls fn for every row under prefix, in order.
 func (c *Coordinator) each(ctx context.Context, s store.Space, prefix string, fn func(store.KV) error) error {
-	return c.eachAfter(ctx, s, []byte(prefix), nil, fn)
-}
-
-func (c *Coordinator) eachAfter(ctx context.Context, s store.Space, prefix, after []byte, fn func(store.KV) error) error {
-	for {
-		page, err := c.store.Scan(ctx, s, store.Range{Prefix: prefix, After: after})
-		if err != nil {
-			return err
-		}
-		for _, kv := range page.Items {
-			if err := fn(kv); err != nil {
-				return err
-			}
-			after = kv.Key
-		}
-		if !page.More {
-			return nil
-		}
-	}
+	return eachRow(ctx, c.store, s, []byte(prefix), nil, fn)
 }
 
 // openCommand puts a command and all that the store knows of its targets into
@@ -181,22 +163,14 @@ func eachMark(kv store.KV, n int, fn func(i int)) error {
 
 // targets reads a command's whole target list.
 func (c *Coordinator) targets(ctx context.Context, id string) (list []string, err error) {
-	err = c.each(ctx, spaceBulk, "targets/"+id+"/", func(kv store.KV) error {
-		row := &musterv1.TargetList{}
-		if err := decode(kv.Key, kv.Value, row); err != nil {
-			return err
-		}
-		list = append(list, row.AgentIds...)
-		return nil
-	})
-	return list, err
+	return targetList(ctx, c.store, id)
 }
 
 // sweepDrafts removes target lists whose command was never stored.
 func (c *Coordinator) sweepDrafts(ctx context.Context) error {
 	return c.each(ctx, spaceHistory, draftPrefix, func(kv store.KV) error {
 		id, _ := splitKey(kv.Key, draftPrefix)
-		err := c.each(ctx, spaceBulk, "targets/"+id+"/", func(row store.KV) error {
+		err := c.each(ctx, spaceBulk, targetsPrefix+id+"/", func(row store.KV) error {
 			_, err := c.store.Commit(ctx, store.Batch{Ops: []store.Op{{Kind: store.Delete, Space: spaceBulk, Key: row.Key}}})
 			return err
 		})
@@ -291,7 +265,7 @@ func (c *Coordinator) apply(ctx context.Context, es []store.Event) error {
 			id, _ := splitKey(e.Key, cmdPrefix)
 			if err = c.openCommand(ctx, id); err == nil {
 				if cmd, _, open := c.ledger.command(id); open {
-					events = append(events, &musterv1.Event{Kind: "command", Command: cmd})
+					events = append(events, commandEvent(cmd))
 				}
 			}
 		case sentPrefix:
@@ -301,7 +275,7 @@ func (c *Coordinator) apply(ctx context.Context, es []store.Event) error {
 			t := &musterv1.Target{}
 			if err = decode(e.Key, e.Value, t); err == nil {
 				finals = append(finals, t)
-				events = append(events, &musterv1.Event{Kind: "target", Target: t})
+				events = append(events, targetEvent(t))
 			}
 		case ctlPrefix:
 			var ev *musterv1.Event
@@ -375,7 +349,7 @@ func (c *Coordinator) applyEnd(kv store.KV) (*musterv1.Event, error) {
 	c.ledger.close(id)
 	c.countEnd()
 	c.log.Info("command done", "cmd", id, "type", cmd.Type, "targets", sum.Counts.GetTotal(), "succeeded", sum.Counts.GetSucceeded())
-	return &musterv1.Event{Kind: "command", Command: finish(cmd, sum)}, nil
+	return commandEvent(finish(cmd, sum)), nil
 }
 
 // countEnd counts an ended command, once the others are counted.

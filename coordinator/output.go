@@ -63,7 +63,7 @@ func (s *commandService) sendOutput(ctx context.Context, req *musterv1.ReadOutpu
 		after = outKey(req.CommandId, req.AgentId, uint32(req.Stream), uint32(start)-1)
 	}
 	first := true
-	err := s.c.eachAfter(ctx, spaceBulk, prefix, after, func(kv store.KV) error {
+	err := eachRow(ctx, s.c.store, spaceBulk, prefix, after, func(kv store.KV) error {
 		off64, err := strconv.ParseUint(strings.TrimPrefix(string(kv.Key), string(prefix)), 16, 32)
 		if err != nil {
 			return fmt.Errorf("row %q: %w", kv.Key, err)

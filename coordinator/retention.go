@@ -129,7 +129,7 @@ func (c *Coordinator) remove(ctx context.Context, id string) error {
 		prefix string
 	}{
 		{spaceHistory, resPrefix + id + "/"}, {spaceHistory, latePrefix + id + "/"}, {spaceHistory, sentPrefix + id + "/"},
-		{spaceHistory, ctlPrefix + id}, {spaceBulk, "out/" + id + "/"}, {spaceBulk, "targets/" + id + "/"},
+		{spaceHistory, ctlPrefix + id}, {spaceBulk, outputPrefix + id + "/"}, {spaceBulk, targetsPrefix + id + "/"},
 		{spaceHistory, cmdPrefix + id}, {spaceHistory, sumPrefix + id},
 	} {
 		err := c.each(ctx, p.space, p.prefix, func(kv store.KV) error {

@@ -163,8 +163,13 @@ func (c *client) json(ctx context.Context, method, path string, query url.Values
 
 // list walks the pages of a collection, at most limit rows (0: all).
 func (c *client) list(ctx context.Context, path, key string, limit int) ([]json.RawMessage, error) {
+	return c.listWhere(ctx, path, key, url.Values{}, limit)
+}
+
+// listWhere is list with a query, which it changes.
+func (c *client) listWhere(ctx context.Context, path, key string, query url.Values, limit int) ([]json.RawMessage, error) {
 	var rows []json.RawMessage
-	query := url.Values{"page_size": {strconv.Itoa(pageSize(limit))}}
+	query.Set("page_size", strconv.Itoa(pageSize(limit)))
 	for {
 		page := map[string]json.RawMessage{}
 		if err := c.json(ctx, "GET", path, query, nil, &page); err != nil {

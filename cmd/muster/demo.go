@@ -68,7 +68,7 @@ func (d *demo) run(ctx context.Context) (err error) {
 
 	log := slog.New(slog.NewTextHandler(d.stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 	s := &server{
-		data: filepath.Join(dir, "coordinator"), listenAgents: []string{"tcp://127.0.0.1:0"}, listenHTTP: "127.0.0.1:0", log: log,
+		data: filepath.Join(dir, "coordinator"), south: southbound{endpoints: []string{"tcp://127.0.0.1:0"}}, listenHTTP: "127.0.0.1:0", log: log,
 	}
 	ready := make(chan addresses, 1)
 	serving, stopServer := context.WithCancel(context.WithoutCancel(ctx)) // the server outlives the agents

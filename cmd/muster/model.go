@@ -93,6 +93,15 @@ func (t target) final() bool {
 	return true
 }
 
+type key struct {
+	ID        string    `json:"id"`
+	PublicKey string    `json:"public_key"`
+	State     string    `json:"state"`
+	AgentID   string    `json:"agent_id"`
+	Address   string    `json:"address"`
+	FirstSeen time.Time `json:"first_seen"`
+}
+
 type event struct {
 	ID      string    `json:"id"`
 	Kind    string    `json:"kind"`

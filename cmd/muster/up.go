@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/musterhq/muster/bus"
+	"github.com/musterhq/muster/cmd/internal/keyfile"
 	"github.com/musterhq/muster/coordinator"
 	"github.com/musterhq/muster/coordinator/store/boltstore"
 	"github.com/musterhq/muster/northbound"
@@ -32,6 +33,9 @@ func upCommand() *cli.Command {
 			&cli.StringSliceFlag{Name: "listen-agents", Usage: "`ENDPOINT` for agents, tcp:// or ipc://; may be repeated",
 				Value: cli.NewStringSlice("tcp://127.0.0.1:7600"), EnvVars: []string{"MUSTER_LISTEN_AGENTS"}},
 			&cli.StringFlag{Name: "listen-http", Usage: "`ADDRESS` of the REST service", Value: "127.0.0.1:7680", EnvVars: []string{"MUSTER_LISTEN_HTTP"}},
+			&cli.BoolFlag{Name: "curve", Usage: "ask agents for keys on loopback and ipc, too", EnvVars: []string{"MUSTER_CURVE"}},
+			&cli.BoolFlag{Name: "insecure-southbound", Usage: "serve agents on other hosts without encryption and without keys", EnvVars: []string{"MUSTER_INSECURE_SOUTHBOUND"}},
+			&cli.BoolFlag{Name: "open-metrics", Usage: "serve /metrics without a token", EnvVars: []string{"MUSTER_OPEN_METRICS"}},
 			&cli.DurationFlag{Name: "heartbeat", Usage: "shortest `TIME` between two heartbeats of an agent (default: 10s)", EnvVars: []string{"MUSTER_HEARTBEAT"}},
 			&cli.DurationFlag{Name: "offline-after", Usage: "`TIME` of silence after which an agent is OFFLINE (default: 5m)", EnvVars: []string{"MUSTER_OFFLINE_AFTER"}},
 			&cli.DurationFlag{Name: "grace", Usage: "`TIME` after expiry and timeout in which an agent may still report (default: 1m)", EnvVars: []string{"MUSTER_GRACE"}},
@@ -46,9 +50,10 @@ func upCommand() *cli.Command {
 				return usagef("up takes no arguments, got %q", c.Args().First())
 			}
 			s := &server{
-				data:         c.String("data"),
-				listenAgents: c.StringSlice("listen-agents"),
-				listenHTTP:   c.String("listen-http"),
+				data:        c.String("data"),
+				south:       southbound{endpoints: c.StringSlice("listen-agents"), curve: c.Bool("curve"), insecure: c.Bool("insecure-southbound")},
+				listenHTTP:  c.String("listen-http"),
+				openMetrics: c.Bool("open-metrics"),
 				settings: coordinator.Config{
 					HeartbeatInterval: c.Duration("heartbeat"), OfflineAfter: c.Duration("offline-after"), Grace: c.Duration("grace"),
 				},
@@ -56,6 +61,9 @@ func upCommand() *cli.Command {
 			}
 			return s.run(c.Context, func(at addresses) {
 				log.Info("serving", "agents", at.agents, "http", at.http, "token_file", at.tokenFile)
+				for _, line := range at.join {
+					fmt.Fprintf(c.App.Writer, "An agent on another host joins with\n  %s\nand waits for `muster keys approve`.\n", line)
+				}
 			})
 		},
 	}
@@ -75,11 +83,12 @@ func newLog(c *cli.Context) (*slog.Logger, error) {
 
 // server is the coordinator and the REST service in one process.
 type server struct {
-	data         string
-	listenAgents []string
-	listenHTTP   string
-	settings     coordinator.Config // Log and Metrics are set by run
-	log          *slog.Logger
+	data        string
+	south       southbound
+	listenHTTP  string
+	openMetrics bool
+	settings    coordinator.Config // Log and Metrics are set by run
+	log         *slog.Logger
 }
 
 // addresses tells where a server is to be found.
@@ -87,6 +96,7 @@ type addresses struct {
 	agents    []string // endpoints such as tcp://127.0.0.1:7600
 	http      string   // such as http://127.0.0.1:7680
 	tokenFile string
+	join      []string // commands that start an agent elsewhere
 }
 
 // run serves until ctx ends; then all it started is gone and the store is
@@ -109,13 +119,20 @@ func (s *server) run(ctx context.Context, ready func(addresses)) (err error) {
 		return err
 	}
 
-	agentLns, err := s.listenForAgents()
+	secret, err := keyfile.Load(filepath.Join(s.data, keyFile))
 	if err != nil {
 		return err
 	}
-	for _, ln := range agentLns {
-		defer ln.Close()
-		at.agents = append(at.agents, endpointOf(ln.Addr()))
+	gates, err := s.south.open()
+	if err != nil {
+		return err
+	}
+	for _, g := range gates {
+		defer g.Close()
+		at.agents = append(at.agents, g.endpoint())
+		if g.curve {
+			at.join = append(at.join, joinLine(g.endpoint(), secret.Public()))
+		}
 	}
 	httpLn, err := net.Listen("tcp", s.listenHTTP)
 	if err != nil {
@@ -138,51 +155,23 @@ func (s *server) run(ctx context.Context, ready func(addresses)) (err error) {
 	inside := bufconn.Listen(1 << 20)
 	defer inside.Close()
 	conn, err := grpc.NewClient("passthrough:///coordinator", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithStaticStreamWindowSize(64<<10), // of a client that does not read, no more than this is held
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return inside.DialContext(ctx) }))
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	api := northbound.New(conn, northbound.Config{Log: s.log, Metrics: promhttp.HandlerFor(metrics, promhttp.HandlerOpts{})})
+	api := northbound.New(conn, northbound.Config{
+		Log: s.log, Metrics: promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}), OpenMetrics: s.openMetrics,
+	})
 
 	g, ctx := errgroup.WithContext(ctx)
-	for _, ln := range agentLns {
-		g.Go(func() error { return router.Serve(ctx, ln, bus.Null()) })
+	for _, gate := range gates {
+		g.Go(func() error { return router.Serve(ctx, gate, gate.security(secret, coord)) })
 	}
 	g.Go(func() error { return coord.Run(ctx) })
 	g.Go(func() error { return coord.ServeGRPC(ctx, inside) })
 	g.Go(func() error { return api.Serve(ctx, httpLn) })
 	ready(at)
 	return g.Wait()
-}
-
-// listenForAgents opens every listener, or none. Links are not encrypted, so
-// they are for this machine only.
-func (s *server) listenForAgents() (lns []net.Listener, err error) {
-	defer func() {
-		if err != nil {
-			for _, ln := range lns {
-				ln.Close()
-			}
-			lns = nil
-		}
-	}()
-	for _, endpoint := range s.listenAgents {
-		ln, err := bus.Listen(endpoint)
-		if err != nil {
-			return lns, fmt.Errorf("listen for agents: %w", err)
-		}
-		lns = append(lns, ln)
-		if tcp, ok := ln.Addr().(*net.TCPAddr); ok && !tcp.IP.IsLoopback() {
-			return lns, fmt.Errorf("listen for agents: %s: links are not encrypted, so only loopback and ipc:// addresses are served", endpoint)
-		}
-	}
-	return lns, nil
-}
-
-func endpointOf(addr net.Addr) string {
-	if addr.Network() == "unix" {
-		return "ipc://" + addr.String()
-	}
-	return "tcp://" + addr.String()
 }

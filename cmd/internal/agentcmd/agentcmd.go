@@ -19,6 +19,7 @@ import (
 
 	"github.com/musterhq/muster/agentd"
 	"github.com/musterhq/muster/bus"
+	"github.com/musterhq/muster/cmd/internal/keyfile"
 )
 
 // Flags are those of an agent. Their variables begin with MUSTER_AGENT_, so that
@@ -27,6 +28,8 @@ func Flags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringSliceFlag{Name: "coordinator", Usage: "`ENDPOINT` of a coordinator, tcp://HOST:PORT or ipc://PATH; may be repeated",
 			Value: cli.NewStringSlice("tcp://127.0.0.1:7600"), EnvVars: []string{"MUSTER_COORDINATOR"}},
+		&cli.StringFlag{Name: "server-key", Usage: "the coordinator's public `KEY`, as `muster up` prints it; then the link is encrypted", EnvVars: []string{"MUSTER_SERVER_KEY"}},
+		&cli.BoolFlag{Name: "insecure-southbound", Usage: "go to another host without encryption", EnvVars: []string{"MUSTER_AGENT_INSECURE_SOUTHBOUND"}},
 		&cli.StringFlag{Name: "data", Usage: "data folder `DIR`; made if it does not exist", Value: defaultData(), EnvVars: []string{"MUSTER_AGENT_DATA"}},
 		&cli.StringFlag{Name: "id", Usage: "agent `ID`, kept in the data folder (default: the host name)", EnvVars: []string{"MUSTER_AGENT_ID"}},
 		&cli.StringSliceFlag{Name: "tag", Usage: "tag `NAME=VALUE`; may be repeated, a comma separates several", EnvVars: []string{"MUSTER_AGENT_TAGS"}},
@@ -56,6 +59,9 @@ func Run(ctx context.Context, c *cli.Context) (err error) {
 			return err
 		}
 	}
+	if err := checkSecurity(c); err != nil {
+		return err
+	}
 	tags, err := tagsOf(c.StringSlice("tags-from-env"), c.StringSlice("tag"))
 	if err != nil {
 		return err
@@ -74,9 +80,13 @@ func Run(ctx context.Context, c *cli.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, agent.Close()) }()
+	sec, err := security(c, log)
+	if err != nil {
+		return err
+	}
 	mux := bus.NewMux()
 	agent.Register(mux)
-	dealer := bus.NewDealer(bus.Config{Identity: agent.ID(), Log: log}, mux, c.StringSlice("coordinator"), bus.Null(), nil)
+	dealer := bus.NewDealer(bus.Config{Identity: agent.ID(), Log: log}, mux, c.StringSlice("coordinator"), sec, nil)
 	agent.Bind(dealer)
 
 	g, ctx := errgroup.WithContext(ctx)
@@ -87,6 +97,42 @@ func Run(ctx context.Context, c *cli.Context) (err error) {
 	})
 	g.Go(func() error { return dealer.Run(linked) })
 	return g.Wait()
+}
+
+// keyFile is in the agent's data folder: its secret key.
+const keyFile = "agent.key"
+
+// security is NULL, or CURVE with the agent's own key when the coordinator's is
+// given. The log names the own key as `muster keys pending` does.
+func security(c *cli.Context, log *slog.Logger) (bus.Security, error) {
+	if c.String("server-key") == "" {
+		return bus.Null(), nil
+	}
+	server, err := bus.ParsePublicKey(c.String("server-key"))
+	if err != nil {
+		return nil, fmt.Errorf("--server-key: %w", err)
+	}
+	secret, err := keyfile.Load(filepath.Join(c.String("data"), keyFile))
+	if err != nil {
+		return nil, err
+	}
+	log.Info("the coordinator lets this key in once it is approved there", "key", secret.Public().Fingerprint())
+	return bus.CurveClient(secret, server), nil
+}
+
+// checkSecurity refuses to go to another host in the clear unless told to.
+func checkSecurity(c *cli.Context) error {
+	if c.String("server-key") != "" || c.Bool("insecure-southbound") {
+		return nil
+	}
+	for _, endpoint := range c.StringSlice("coordinator") {
+		scheme, rest, _ := strings.Cut(endpoint, "://")
+		host, _, _ := net.SplitHostPort(rest)
+		if ip := net.ParseIP(host); scheme == "tcp" && host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+			return fmt.Errorf("--coordinator %q is another host: give its --server-key, which muster up prints there, or --insecure-southbound", endpoint)
+		}
+	}
+	return nil
 }
 
 // checkEndpoint refuses what could never be dialled; the dealer would try for ever.

@@ -19,6 +19,8 @@ import (
 type Options struct {
 	// LockWait is how long Open waits while another process has the file; 0: 5 s.
 	LockWait time.Duration
+	// Existing makes Open fail where there is no file.
+	Existing bool
 	// Log hears of a new file and of a wait for the lock; nil: nobody does.
 	Log *slog.Logger
 }

@@ -29,7 +29,7 @@ func openFile(path string, opts Options) (f *os.File, created bool, err error) {
 		name := path
 		f, err = os.OpenFile(name, os.O_RDWR, 0)
 		created = errors.Is(err, os.ErrNotExist)
-		if created {
+		if created && !opts.Existing {
 			name += newSuffix
 			f, err = os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
 		}

@@ -31,8 +31,8 @@ type Event struct {
 	// One of these, by kind; none with "resync", which says that events were
 	// missed: read the state again.
 	Agent         *Agent   `protobuf:"bytes,4,opt,name=agent,proto3" json:"agent,omitempty"`
-	Command       *Command `protobuf:"bytes,5,opt,name=command,proto3" json:"command,omitempty"`
-	Target        *Target  `protobuf:"bytes,6,opt,name=target,proto3" json:"target,omitempty"`
+	Command       *Command `protobuf:"bytes,5,opt,name=command,proto3" json:"command,omitempty"` // without input and target
+	Target        *Target  `protobuf:"bytes,6,opt,name=target,proto3" json:"target,omitempty"`   // without result
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

@@ -1,0 +1,90 @@
+package coordinator
+
+import (
+	"fmt"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/musterhq/muster/coordinator/store"
+	musterv1 "github.com/musterhq/muster/proto/muster/v1"
+)
+
+// rowForms says what each kind of row must be; see keys.go.
+var rowForms = map[store.Space]map[string]rowForm{
+	spaceHistory: {
+		cmdPrefix:   {ofCommand, message[musterv1.Command]},
+		openPrefix:  {ofCommand, nothing},
+		draftPrefix: {ofCommand, nothing},
+		sumPrefix:   {ofCommand, message[musterv1.CommandSummary]},
+		ctlPrefix:   {ofCommand, message[musterv1.CommandControl]},
+		idemPrefix:  {ofAnything, message[musterv1.Idempotency]},
+		sentPrefix:  {ofCommandAnd, message[musterv1.SentMarks]},
+		resPrefix:   {ofCommandAnd, message[musterv1.Target]},
+		latePrefix:  {ofCommandAnd, message[musterv1.Target]},
+	},
+	spaceBulk: {
+		targetsPrefix: {ofCommandAnd, message[musterv1.TargetList]},
+		outputPrefix:  {ofCommandAnd, output},
+	},
+	spaceFleet: {
+		agentPrefix:   {ofAnything, message[musterv1.Agent]},
+		journalPrefix: {ofAnything, message[musterv1.JournalPosition]},
+		tokenPrefix:   {ofAnything, message[musterv1.Token]},
+		keyPrefix:     {ofAnything, message[musterv1.Key]},
+	},
+}
+
+// rowForm is the form of what follows the prefix, and of the value.
+type rowForm struct {
+	rest  func(string) bool
+	value func([]byte) error
+}
+
+// CheckRow says what is wrong with a row of the coordinator's store.
+func CheckRow(space store.Space, key, value []byte) error {
+	forms, ok := rowForms[space]
+	if !ok {
+		return fmt.Errorf("this program knows no space %q", space)
+	}
+	prefix, rest, _ := strings.Cut(string(key), "/")
+	form, ok := forms[prefix+"/"]
+	if !ok || !form.rest(rest) {
+		return fmt.Errorf("this program has no such rows")
+	}
+	return form.value(value)
+}
+
+func ofAnything(rest string) bool { return rest != "" }
+func ofCommand(rest string) bool  { return isCommandID(rest) }
+
+func ofCommandAnd(rest string) bool {
+	id, more, _ := strings.Cut(rest, "/")
+	return isCommandID(id) && more != ""
+}
+
+func nothing(value []byte) error {
+	if len(value) > 0 {
+		return fmt.Errorf("holds %d bytes, want none", len(value))
+	}
+	return nil
+}
+
+func output(value []byte) error {
+	if len(value) == 0 || len(value) > maxChunk {
+		return fmt.Errorf("holds %d bytes of output, want 1 to %d", len(value), maxChunk)
+	}
+	return nil
+}
+
+// message wants the value to be an M.
+func message[M any, P interface {
+	*M
+	proto.Message
+}](value []byte) error {
+	m := P(new(M))
+	if err := proto.Unmarshal(value, m); err != nil {
+		return fmt.Errorf("is no %s: %w", m.ProtoReflect().Descriptor().Name(), err)
+	}
+	return nil
+}
