@@ -113,11 +113,11 @@ func handshakeError(err error, suspicion string) error {
 	case errors.As(err, &r) && r.reason == "handshake_error":
 		return refuse(r.reason, "%s%s", r.detail, suspicion)
 	case errors.As(err, &r):
-		return err
+		return r
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return refuse("handshake_timeout", "handshake took too long%s", suspicion)
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF),
-		errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		errors.Is(err, io.ErrClosedPipe), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
 		return refuse("handshake_closed", "the peer closed during the handshake%s", suspicion)
 	}
 	return refuse("handshake_io", "handshake: %v", err)

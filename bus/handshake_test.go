@@ -313,13 +313,16 @@ func TestC008HugeOrDoubtfulMetadata(t *testing.T) {
 }
 
 func TestC009OversizedBeforeTheHandshakeEnds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStation(t, bus.Config{})
+	inBoth(t, bus.Config{}, func(t *testing.T, s *station) {
+		hello := greeting(t)
+		if s.sec != nil {
+			hello = curveGreeting(t)
+		}
 		grown := allocated(func() {
 			for _, size := range []byte{62, 40, 34, 31, 13} {
 				header := []byte{6, 0, 0, 0, 0, 0, 0, 0, 0}
 				header[8-size/8] = 1 << (size % 8)
-				r := s.knock(append(greeting(t), header...))
+				r := s.knock(append(hello, header...))
 				start := time.Now()
 				r.closed(time.Second)
 				if took := time.Since(start); took > 0 {
