@@ -44,58 +44,63 @@ func (c *Coordinator) onTarget(p *bus.Peer, _ *musterv1.Envelope, t *musterv1.Ta
 	return nil
 }
 
-// record hands a final report to the batcher.
+// record hands a final report to the batcher. The first one wins; a repeat is
+// acknowledged like the first, so that the agent can forget it.
 func (c *Coordinator) record(s *session, agent string, t *musterv1.Target) {
-	id := t.CommandId
-	w := &write{size: proto.Size(t) + 128}
+	res := store.Op{Kind: store.PutIfAbsent, Space: spaceHistory, Key: resKey(t.CommandId, agent), Value: encode(t)}
+	w, first := &write{size: len(res.Value) + 128}, false
 	w.ops = func(ctx context.Context) ([]store.Op, error) {
 		if s.lacks(t) {
 			return nil, errOutputMissing
 		}
-		return c.reportOps(ctx, agent, t)
+		r, open := c.ledger.find(t.CommandId, agent)
+		if first = open && !isFinal(c.ledger.state(r)); first {
+			return []store.Op{res}, nil
+		}
+		return c.afterwards(ctx, res.Key, t)
 	}
 	w.done = func(skipped []bool, err error) {
-		switch {
-		case errors.Is(err, errOutputMissing):
-			quiet(s.peer.Send(&musterv1.Nack{Type: "muster.v1.Target", Reason: musterv1.Nack_RETRY, Field: id, Detail: err.Error()}))
-			s.forget(id)
-		case err != nil:
-			c.log.Error("report not stored; the agent sends it again", "agent", agent, "cmd", id, "err", err)
-			c.metrics.dropped("report")
-		default:
-			if len(skipped) == 0 || skipped[0] {
-				c.metrics.repeated()
-			}
-			s.forget(id)
-			quiet(s.peer.Send(&musterv1.TargetAck{CommandIds: []string{id}}))
+		if err == nil && first && skipped[0] {
+			// Final in the store, and the ledger did not know yet: look again.
+			c.batch.must(&write{ops: func(ctx context.Context) ([]store.Op, error) { return c.afterwards(ctx, res.Key, t) },
+				done: func(_ []bool, err error) { c.recorded(s, t, true, err) }})
+			return
 		}
+		c.recorded(s, t, len(skipped) == 0 || skipped[0], err)
 	}
 	if err := c.batch.add(w); err != nil {
 		c.metrics.dropped("report") // no acknowledgement: the agent sends it again
 	}
 }
 
-// reportOps decides where a final report goes: it is the result, or it comes
-// late, or it is for nothing that we know. The first one wins; a repeat is
-// acknowledged like the first.
-func (c *Coordinator) reportOps(ctx context.Context, agent string, t *musterv1.Target) ([]store.Op, error) {
-	res := store.Op{Kind: store.PutIfAbsent, Space: spaceHistory, Key: resKey(t.CommandId, agent), Value: encode(t)}
-	if r, open := c.ledger.find(t.CommandId, agent); open && !isFinal(c.ledger.state(r)) {
-		kvs, err := c.store.Get(ctx, spaceHistory, res.Key)
-		if err != nil {
-			return nil, err
+// recorded answers a report that was stored, or was not.
+func (c *Coordinator) recorded(s *session, t *musterv1.Target, repeat bool, err error) {
+	id := t.CommandId
+	switch {
+	case errors.Is(err, errOutputMissing):
+		quiet(s.peer.Send(&musterv1.Nack{Type: "muster.v1.Target", Reason: musterv1.Nack_RETRY, Field: id, Detail: err.Error()}))
+		s.forget(id)
+	case err != nil:
+		c.log.Error("report not stored; the agent sends it again", "agent", t.AgentId, "cmd", id, "err", err)
+		c.metrics.dropped("report")
+	default:
+		if repeat {
+			c.metrics.repeated()
 		}
-		if kvs[0].Rev == 0 {
-			return []store.Op{res}, nil
-		}
-		return c.lateOps(kvs[0], t)
+		s.forget(id)
+		quiet(s.peer.Send(&musterv1.TargetAck{CommandIds: []string{id}}))
 	}
-	kvs, err := c.store.Get(ctx, spaceHistory, res.Key, cmdKey(t.CommandId))
+}
+
+// afterwards decides about a report whose target is final, or for which no open
+// command is known: it comes late, or again, or for nothing.
+func (c *Coordinator) afterwards(ctx context.Context, key []byte, t *musterv1.Target) ([]store.Op, error) {
+	kvs, err := c.store.Get(ctx, spaceHistory, key, cmdKey(t.CommandId))
 	if err != nil {
 		return nil, err
 	}
 	if kvs[0].Rev == 0 || kvs[1].Rev == 0 {
-		c.log.Warn("report for a command that this agent was not given; acknowledged and dropped", "agent", agent, "cmd", fmt.Sprintf("%.40q", t.CommandId))
+		c.log.Warn("report for a command that this agent was not given; acknowledged and dropped", "agent", t.AgentId, "cmd", fmt.Sprintf("%.40q", t.CommandId))
 		c.metrics.dropped("orphan")
 		return nil, nil
 	}
