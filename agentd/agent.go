@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/musterhq/muster/bus"
+	"github.com/musterhq/muster/plugin"
 	musterv1 "github.com/musterhq/muster/proto/muster/v1"
 )
 
@@ -32,6 +33,7 @@ type Agent struct {
 	outbox   *outbox
 	executor *executor
 	session  *session
+	plugins  *inventory
 }
 
 // New opens the data folder and reads the journal. It fails when another agent
@@ -83,6 +85,7 @@ func open(cfg Config) (*Agent, error) {
 	a.executor = newExecutor(cfg.Parallel)
 	a.executor.left, a.executor.start, a.executor.expire = a.left, a.start, a.expire
 	a.session = newSession(a.describe, a.log)
+	a.plugins = newInventory(plugin.Folder(cfg.PluginDir), a.id, a.log, a.session.changed)
 	return a, nil
 }
 
@@ -95,14 +98,22 @@ func (a *Agent) Bind(d Dealer) { a.session.dealer = d }
 
 // Register is the list of all that a coordinator can tell us.
 func (a *Agent) Register(mux *bus.Mux) {
-	mux.Up = func(p *bus.Peer) { a.session.up(p) }
-	mux.Down = func(p *bus.Peer, err error) { a.onDown(p, err) }
-	bus.Handle(mux, func(p *bus.Peer, _ *musterv1.Envelope, m *musterv1.Registered) error { return a.onRegistered(p, m) })
-	bus.Handle(mux, func(p *bus.Peer, _ *musterv1.Envelope, m *musterv1.HeartbeatAck) error { return a.onHeartbeatAck(p, m) })
-	bus.Handle(mux, func(p *bus.Peer, _ *musterv1.Envelope, m *musterv1.Command) error { return a.onCommand(p, m) })
-	bus.Handle(mux, func(p *bus.Peer, _ *musterv1.Envelope, m *musterv1.TargetAck) error { return a.onTargetAck(p, m) })
-	bus.Handle(mux, func(p *bus.Peer, _ *musterv1.Envelope, m *musterv1.Goodbye) error { return a.onGoodbye(p, m) })
-	bus.Handle(mux, func(p *bus.Peer, _ *musterv1.Envelope, m *musterv1.Nack) error { return a.onNack(p, m) })
+	mux.Up = func(p *bus.Peer) { a.session.up(peer{p}) }
+	mux.Down = func(p *bus.Peer, err error) { a.onDown(peer{p}, err) }
+	on(mux, a.onRegistered)
+	on(mux, a.onHeartbeatAck)
+	on(mux, a.onCommand)
+	on(mux, a.onCancel)
+	on(mux, a.onTargetAck)
+	on(mux, a.onGoodbye)
+	bus.Handle(mux, func(p *bus.Peer, env *musterv1.Envelope, m *musterv1.Nack) error { return a.onNack(peer{p}, env, m) })
+}
+
+func on[M interface {
+	*T
+	proto.Message
+}, T any](mux *bus.Mux, fn func(Link, M) error) {
+	bus.Handle(mux, func(p *bus.Peer, _ *musterv1.Envelope, m M) error { return fn(peer{p}, m) })
 }
 
 // Run works until ctx ends. Then running programs get TERM, the stop grace,
@@ -118,9 +129,12 @@ func (a *Agent) Run(ctx context.Context) error {
 	sessionDone, stopSession := start(alive, a.session.run)
 	journalDone, stopJournal := start(alive, a.journal.run)
 	outboxDone, stopOutbox := start(alive, a.outbox.run)
+	pluginsDone, stopPlugins := start(ctx, func(ctx context.Context) { a.plugins.run(ctx, a.cfg.look) })
 
 	a.executor.run(ctx)
 
+	stopPlugins()
+	<-pluginsDone
 	stopOutbox()
 	<-outboxDone
 	stopSession()
@@ -168,9 +182,18 @@ func (a *Agent) describe(link Link) *musterv1.Register {
 		Capabilities: uint64(musterv1.AgentCapability_ACCEPTS_COMMANDS),
 		Journal:      a.journal.position(),
 		Commands:     a.ledger.commands(),
-		CommandTypes: a.types(),
 	}
-	// Of what does not fit the coordinator asks again, or it is told as Targets.
+	m.CommandTypes, m.Plugins = a.types()
+	return fit(m)
+}
+
+// fit makes a Register no longer than a coordinator takes. What plugins say of
+// themselves can be left out; of commands that do not fit the coordinator asks
+// again, or it is told as Targets.
+func fit(m *musterv1.Register) *musterv1.Register {
+	if proto.Size(m) > maxRegister {
+		m.Plugins = names(m.Plugins)
+	}
 	for proto.Size(m) > maxRegister && len(m.Commands) > 0 {
 		m.Commands = m.Commands[:len(m.Commands)*3/4]
 	}
@@ -211,13 +234,16 @@ func (a *Agent) onGoodbye(link Link, m *musterv1.Goodbye) error {
 	return nil
 }
 
-func (a *Agent) onNack(link Link, m *musterv1.Nack) error {
+func (a *Agent) onNack(link Link, env *musterv1.Envelope, m *musterv1.Nack) error {
 	a.session.hear(link)
 	a.log.Warn("refused by the coordinator", "type", m.Type, "reason", m.Reason, "detail", m.Detail, "field", m.Field)
-	if m.Type == targetType && m.Reason == musterv1.Nack_RETRY {
+	switch {
+	case m.Type == targetType && m.Reason == musterv1.Nack_RETRY:
 		a.outbox.refused(m.Field)
-		return nil
+	case m.Type == targetType && env.InReplyTo != "" && (m.Reason == musterv1.Nack_INVALID || m.Reason == musterv1.Nack_MALFORMED):
+		a.onRefusedReport(env.InReplyTo, m)
+	default:
+		a.session.onNack(link, m)
 	}
-	a.session.onNack(link, m)
 	return nil
 }

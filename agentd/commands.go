@@ -14,7 +14,7 @@ import (
 )
 
 // This file is the way of a command through the agent: onCommand → accepted →
-// start → finish → ended → settled.
+// start → finish → ended → settled. A cancel may end it on each stretch.
 
 const (
 	busyRetry        = 30 * time.Second
@@ -27,7 +27,7 @@ func (a *Agent) onCommand(link Link, m *musterv1.Command) error {
 	if !name.MatchString(m.Id) {
 		return &bus.NackError{Reason: musterv1.Nack_INVALID, Field: "id", Detail: "want a letter or digit, then up to 127 of those and . _ -"}
 	}
-	h := &held{id: m.Id, command: m, received: a.cfg.clock.now()}
+	h := &held{id: m.Id, command: m, received: a.cfg.clock.now(), lifetime: lifetime(m)}
 	var refusal *musterv1.Target
 	job, err := a.newJob(m)
 	if h.job = job; err != nil {
@@ -70,38 +70,69 @@ func (a *Agent) accepted(link Link, h *held, err error) {
 
 // left is the time until a command expires.
 func (a *Agent) left(h *held) time.Duration {
-	d := h.command.GetExpiresIn().AsDuration()
-	if h.command.GetExpiresIn() == nil {
-		d = defaultExpiresIn
+	return h.lifetime - a.cfg.clock.since(h.received)
+}
+
+// lifetime is the time that a command has from its receipt. Times that no
+// coordinator sends, such as less than nothing, mean that it has none left.
+func lifetime(c *musterv1.Command) time.Duration {
+	if c.GetExpiresIn() == nil {
+		return defaultExpiresIn
 	}
-	return d - a.cfg.clock.since(h.received)
+	return max(0, c.ExpiresIn.AsDuration())
 }
 
 func (a *Agent) expire(h *held) {
-	a.finish(h, result{target: &musterv1.Target{
-		State: musterv1.Target_EXPIRED, Reason: "it expired while it waited on the agent", EndTime: timestamp(time.Now()),
-	}})
+	t := &musterv1.Target{State: musterv1.Target_EXPIRED, Reason: "it expired while it waited on the agent", EndTime: timestamp(time.Now())}
+	a.finish(h, result{target: didRun(h, t)})
+}
+
+// didRun corrects a state that says "certainly did not run" of a command that
+// waited to be run once more.
+func didRun(h *held, t *musterv1.Target) *musterv1.Target {
+	if h.run != "" && (t.State == musterv1.Target_CANCELLED || t.State == musterv1.Target_EXPIRED) {
+		t.State, t.Reason = musterv1.Target_INTERRUPTED, "the agent ended while it ran; before it ran again: "+t.Reason
+	}
+	return t
 }
 
 // start decides that a command runs, and returns what is left to do.
 func (a *Agent) start(ctx context.Context, h *held) func() {
+	ctx, stop := context.WithCancelCause(ctx)
 	mark := rand.Text()
-	started := a.ledger.start(h, mark, a.cfg.clock.now())
+	started := a.ledger.start(h, mark, a.cfg.clock.now(), stop)
 	if started == nil {
+		stop(nil)
 		return nil
 	}
 	return func() {
+		defer stop(nil)
 		if err := <-started; err != nil {
 			<-a.finish(h, result{target: a.rejected(h.id, fmt.Sprintf("not started: it could not be journaled: %v", err))})
 			return
 		}
 		a.tell(h)
 		a.log.Debug("command started", "cmd", h.id, "type", h.command.Type)
-		<-a.finish(h, h.job.run(ctx, run{mark: mark, joined: func(g plugin.Group) { a.ledger.joined(h, g) }}))
+		r := h.job.run(ctx, a.newRun(h, mark))
+		a.outbox.unwatch(h.id)
+		if h.again {
+			r.target = didRun(h, r.target)
+		}
+		<-a.finish(h, r)
 	}
 }
 
-// finish makes a command final. The channel is closed when that is on disk.
+func (a *Agent) newRun(h *held, mark string) run {
+	r := run{mark: mark, joined: func(g plugin.Group) { a.ledger.joined(h, g) }}
+	if !h.again { // or what this run says would be mixed up with what the first one said
+		r.live = func(stdout, stderr plugin.Head) { a.outbox.watch(h.id, stdout, stderr) }
+		r.grown = func() { a.outbox.grown(h.id) }
+	}
+	return r
+}
+
+// finish makes a command final. The channel is closed when that is on disk, or
+// when the command was final before.
 func (a *Agent) finish(h *held, r result) <-chan struct{} {
 	t := r.target
 	t.CommandId, t.AgentId = h.id, a.id
@@ -112,16 +143,19 @@ func (a *Agent) finish(h *held, r result) <-chan struct{} {
 		}
 	}
 	done := make(chan struct{})
-	a.ledger.end(h, t, func(h *held, err error) {
+	first := a.ledger.end(h, t, func(h *held, err error) {
 		a.ended(h, err)
 		close(done)
 	})
+	if !first {
+		close(done)
+	}
 	return done
 }
 
 // ended is called when a final state is on disk, or cannot be.
 func (a *Agent) ended(h *held, err error) {
-	t := h.final
+	t, _ := a.ledger.standing(h)
 	a.metrics.ended.WithLabelValues(t.State.String()).Inc()
 	a.log.Info("command ended", "cmd", h.id, "state", t.State, "reason", t.Reason)
 	if err != nil {
@@ -136,7 +170,7 @@ func (a *Agent) tell(h *held) {
 	if !ok {
 		return
 	}
-	if t != h.final {
+	if t.State < musterv1.Target_SUCCEEDED {
 		t.AgentId, t.JournalSeq = a.id, a.journal.position().Seq
 	}
 	a.outbox.tell(t)

@@ -32,8 +32,9 @@ type Config struct {
 	Log     *slog.Logger          // (discard)
 	Metrics prometheus.Registerer // where counters are registered; they count without it (nil)
 
-	clock  clock // (the machine's)
-	window int   // settled ids that are remembered (10,000)
+	clock  clock         // (the machine's)
+	window int           // settled ids that are remembered (10,000)
+	look   time.Duration // how often the plugin folder is looked at (2s)
 }
 
 // Limits of what every coordinator takes.
@@ -52,6 +53,7 @@ func (c Config) withDefaults() Config {
 	c.Held = cmp.Or(c.Held, 10_000)
 	c.OutputCap = cmp.Or(c.OutputCap, 1<<20)
 	c.window = cmp.Or(c.window, 10_000)
+	c.look = cmp.Or(c.look, 2*time.Second)
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}

@@ -66,10 +66,9 @@ func newExec(c *musterv1.Command, p plugin.Program) (job, error) {
 }
 
 func (j *execJob) run(ctx context.Context, r run) result {
-	p := j.program
-	p.Marker, p.Started = marker(r.mark), r.joined
+	p := r.of(j.program)
 	o := plugin.Run(ctx, p)
-	return result{target: outcome(o, p.Timeout), stdout: o.Stdout, stderr: o.Stderr, ran: o.StartErr == nil}
+	return result{target: outcome(o, p.Timeout, context.Cause(ctx)), stdout: o.Stdout, stderr: o.Stderr, ran: o.StartErr == nil}
 }
 
 // variables makes environment entries of what a command asks for.

@@ -2,6 +2,7 @@ package agentd
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 )
@@ -32,6 +33,13 @@ func (e *executor) put(h *held) {
 	case e.wake <- struct{}{}:
 	default:
 	}
+}
+
+// drop takes a command out of the queue, if it is there.
+func (e *executor) drop(h *held) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.waiting = slices.DeleteFunc(e.waiting, func(w *held) bool { return w == h })
 }
 
 // run starts commands until ctx ends, and returns when those that ran have

@@ -3,6 +3,7 @@ package agentd
 import (
 	"context"
 	"fmt"
+	"math"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -103,13 +104,21 @@ func TestExpiryClocks(t *testing.T) {
 		}
 	}
 	a := &Agent{cfg: Config{clock: c}}
-	h := &held{command: &musterv1.Command{ExpiresIn: durationpb.New(90 * time.Second)}, received: stamp{BootID: "this", Boot: 40 * time.Second}}
-	if got := a.left(h); got != 30*time.Second {
-		t.Errorf("left %v", got)
-	}
-	h.command.ExpiresIn = nil
-	if got := a.left(h); got != defaultExpiresIn-time.Minute {
-		t.Errorf("left %v without expires_in", got)
+	for _, s := range []struct {
+		in   *durationpb.Duration
+		want time.Duration
+	}{
+		{durationpb.New(90 * time.Second), 30 * time.Second},
+		{nil, defaultExpiresIn - time.Minute},
+		{&durationpb.Duration{}, -time.Minute},
+		{&durationpb.Duration{Seconds: -5}, -time.Minute},
+		{&durationpb.Duration{Seconds: math.MinInt64}, -time.Minute}, // C066: no overflow
+		{&durationpb.Duration{Seconds: math.MaxInt64}, math.MaxInt64 - time.Minute},
+	} {
+		h := &held{lifetime: lifetime(&musterv1.Command{ExpiresIn: s.in}), received: stamp{BootID: "this", Boot: 40 * time.Second}}
+		if got := a.left(h); got != s.want {
+			t.Errorf("%v: left %v, want %v", s.in, got, s.want)
+		}
 	}
 	if m := machineClock(); m.since(m.now()) > time.Second {
 		t.Error("the machine's clock runs away")

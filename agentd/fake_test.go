@@ -15,6 +15,7 @@ type fakeLink struct {
 	mu       sync.Mutex
 	room     int
 	sent     []proto.Message
+	asked    []string // ids of envelopes
 	promoted bool
 	closed   error
 	drained  chan struct{}
@@ -36,6 +37,16 @@ func (l *fakeLink) Send(m proto.Message) error {
 	}
 	l.sent = append(l.sent, proto.Clone(m))
 	return nil
+}
+
+func (l *fakeLink) Ask(id string, m proto.Message) error {
+	err := l.Send(m)
+	if err == nil {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.asked = append(l.asked, id)
+	}
+	return err
 }
 
 // take returns what was sent, as the other side would read it.

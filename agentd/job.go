@@ -25,6 +25,14 @@ type job interface {
 type run struct {
 	mark   string // the marker of its processes
 	joined func(plugin.Group)
+	live   func(stdout, stderr plugin.Head) // nil: its output is told at its end
+	grown  func()
+}
+
+// of is a program of this run.
+func (r run) of(p plugin.Program) plugin.Program {
+	p.Marker, p.Started, p.Live, p.Grown = marker(r.mark), r.joined, r.live, r.grown
+	return p
 }
 
 // result is what came of a job.
@@ -44,23 +52,20 @@ const (
 	defaultTimeout = 10 * time.Minute
 )
 
-// types are the command types that can be run now.
-func (a *Agent) types() []string {
+// types are the command types that can be run, and what the plugins among them
+// say of themselves.
+func (a *Agent) types() ([]string, []*musterv1.Plugin) {
 	types := []string{pingType}
 	if a.allowed(execType) {
 		types = append(types, execType)
 	}
-	plugins, err := plugin.Folder(a.cfg.PluginDir).Types()
-	if err != nil {
-		a.log.Warn("no plugins", "err", err)
-	}
-	for _, p := range plugins {
-		if p != execType && p != pingType {
-			types = append(types, p)
-		}
-	}
-	return types
+	more, plugins := a.plugins.list()
+	return append(types, more...), plugins
 }
+
+// builtIn reports whether a type is the agent's own. A plugin of that name is
+// never run.
+func builtIn(name string) bool { return name == pingType || name == execType }
 
 // newJob understands a command, or says why it is REJECTED.
 func (a *Agent) newJob(c *musterv1.Command) (job, error) {
@@ -83,6 +88,9 @@ func (a *Agent) newJob(c *musterv1.Command) (job, error) {
 	if errors.Is(err, plugin.ErrNoPlugin) {
 		return nil, fmt.Errorf("this agent has no command type %q", c.Type)
 	} else if err != nil {
+		return nil, err
+	}
+	if err := a.plugins.refuses(c.Type); err != nil {
 		return nil, err
 	}
 	return &pluginJob{path: path, command: a.asked(c), program: a.program(c), log: a.log}, nil
@@ -115,10 +123,15 @@ func (a *Agent) program(c *musterv1.Command) plugin.Program {
 func marker(run string) string { return "MUSTER_RUN=" + run }
 
 // outcome tells how a program ended in the words of a Target.
-func outcome(o plugin.Outcome, timeout time.Duration) *musterv1.Target {
+// stopped is why the run was stopped, if it was.
+func outcome(o plugin.Outcome, timeout time.Duration, stopped error) *musterv1.Target {
 	t := &musterv1.Target{}
 	if o.StartErr != nil {
 		t.State, t.Reason = musterv1.Target_FAILED, reason(o.StartErr.Error())
+		return t
+	}
+	if o.Cause == plugin.Stopped && errors.Is(stopped, errCancelled) && o.Start.Equal(o.End) {
+		t.State, t.Reason, t.EndTime = musterv1.Target_CANCELLED, "cancelled before it was started", timestamppb.New(o.End)
 		return t
 	}
 	t.StartTime, t.EndTime, t.Signal = timestamppb.New(o.Start), timestamppb.New(o.End), o.Signal
@@ -129,6 +142,8 @@ func outcome(o plugin.Outcome, timeout time.Duration) *musterv1.Target {
 	switch {
 	case o.Cause == plugin.TimedOut:
 		t.State, t.Reason = musterv1.Target_TIMED_OUT, fmt.Sprintf("it was stopped after its timeout of %v", timeout)
+	case o.Cause == plugin.Stopped && errors.Is(stopped, errCancelled):
+		t.State, t.Reason = musterv1.Target_INTERRUPTED, errCancelled.Error()
 	case o.Cause == plugin.Stopped:
 		t.State, t.Reason = musterv1.Target_INTERRUPTED, "the agent was stopped while it ran"
 		if o.Start.Equal(o.End) {

@@ -260,7 +260,7 @@ func (j *journal) writeBatch(batch []*write) error {
 // index notes where the records are that a rewriting must keep.
 func (j *journal) index(r record, at span) {
 	switch r.Kind {
-	case kindReceived, kindStarted, kindGroup:
+	case kindReceived, kindStarted, kindGroup, kindCancelled:
 		j.live[r.ID] = append(j.live[r.ID], at)
 	case kindEnded:
 		j.live[r.ID] = []span{at}

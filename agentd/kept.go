@@ -68,8 +68,9 @@ func (o outputs) write(id string, parts ...[]byte) error {
 // open returns the chunks of t's kept output. When they are not what t says,
 // it returns none, and a t that says so.
 func (o outputs) open(t *musterv1.Target) (*chunks, *musterv1.Target) {
-	c := &chunks{id: t.CommandId, left: [2]int64{int64(t.GetStdout().GetKept()), int64(t.GetStderr().GetKept())}}
-	want := c.left[0] + c.left[1]
+	c := &chunks{id: t.CommandId}
+	c.size = [2]int64{int64(t.GetStdout().GetKept()), int64(t.GetStderr().GetKept())}
+	want := c.size[0] + c.size[1]
 	if want == 0 {
 		return c, t
 	}
@@ -102,28 +103,38 @@ func (o outputs) sweep(held func(id string) bool) {
 type chunks struct {
 	id   string
 	f    *os.File
-	at   int64
-	off  [2]int64 // within each stream
-	left [2]int64
+	size [2]int64 // of each stream
+	off  [2]int64 // how much of it was read
+}
+
+// skip leaves out what was told while the program ran, which is the beginning
+// of what is kept.
+func (c *chunks) skip(t told) {
+	for s, n := range t {
+		c.off[s] = min(int64(n), c.size[s])
+	}
 }
 
 // next returns the next chunk, nil after the last.
 func (c *chunks) next() (*musterv1.OutputChunk, error) {
 	s := 0
-	if c.left[0] == 0 {
+	if c.off[0] == c.size[0] {
 		s = 1
 	}
-	if c.left[s] == 0 {
+	off := c.off[s]
+	if off == c.size[s] {
 		return nil, nil
 	}
-	b := make([]byte, min(chunkSize, c.left[s]))
-	if _, err := c.f.ReadAt(b, c.at); err != nil && err != io.EOF {
+	at := off
+	if s == 1 {
+		at += c.size[0]
+	}
+	b := make([]byte, min(int64(untilEdge(int(off))), c.size[s]-off))
+	if _, err := c.f.ReadAt(b, at); err != nil && err != io.EOF {
 		return nil, err
 	}
-	chunk := &musterv1.OutputChunk{CommandId: c.id, Stream: musterv1.Stream(s + 1), Offset: uint32(c.off[s]), Data: b}
-	n := int64(len(b))
-	c.at, c.off[s], c.left[s] = c.at+n, c.off[s]+n, c.left[s]-n
-	return chunk, nil
+	c.off[s] += int64(len(b))
+	return &musterv1.OutputChunk{CommandId: c.id, Stream: musterv1.Stream(s + 1), Offset: uint32(off), Data: b}, nil
 }
 
 func (c *chunks) close() {

@@ -1,8 +1,10 @@
 package agentd
 
 import (
+	"context"
 	"slices"
 	"sync"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -19,6 +21,7 @@ type held struct {
 	command  *musterv1.Command
 	job      job
 	received stamp
+	lifetime time.Duration // until it expires, from its receipt
 
 	state musterv1.Target_State // RECEIVED, RUNNING or final
 	final *musterv1.Target      // in a final state
@@ -27,6 +30,11 @@ type held struct {
 	run     string       // the mark of its run, once it was started
 	group   plugin.Group // of its run, once that is known
 	started stamp
+	again   bool                    // it was started before
+	stop    context.CancelCauseFunc // ends its run
+
+	cancelled bool // while it ran
+	refused   bool // the coordinator has refused its report
 }
 
 // ledger is the journal in memory: the commands that are held. What becomes of
@@ -85,26 +93,25 @@ func (l *ledger) receive(h *held, refusal *musterv1.Target, accepted func(*held,
 		return isMore, nil
 	}
 	l.journal.append(record{Kind: kindReceived, ID: h.id, Command: b, At: h.received}, func(err error) {
-		if err != nil {
-			l.drop(h)
-		} else {
-			l.tell(h, musterv1.Target_RECEIVED)
+		if l.written(h, err) {
+			accepted(h, err)
 		}
-		accepted(h, err)
 	})
 	return isNew, h
 }
 
-// start turns a command that waits into one that runs. The channel receives
-// when that is on disk, or cannot be. It is nil when the command waits no more.
-func (l *ledger) start(h *held, run string, at stamp) <-chan error {
+// start turns a command that waits into one that runs, until stop is called.
+// The channel receives when that is on disk, or cannot be. It is nil when the
+// command waits no more.
+func (l *ledger) start(h *held, run string, at stamp, stop context.CancelCauseFunc) <-chan error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.held[h.id] != h || h.state != musterv1.Target_RECEIVED {
 		return nil
 	}
 	l.running(h)
-	h.run, h.group, h.started = run, plugin.Group{}, at
+	h.again = h.run != ""
+	h.run, h.group, h.started, h.stop = run, plugin.Group{}, at, stop
 	done := make(chan error, 1)
 	l.journal.append(record{Kind: kindStarted, ID: h.id, Run: run, At: at}, func(err error) {
 		if err == nil {
@@ -123,30 +130,37 @@ func (l *ledger) joined(h *held, g plugin.Group) {
 	l.journal.appendLazily(record{Kind: kindGroup, ID: h.id, Group: g}, nil)
 }
 
-// end makes a command final. ended is called when that is on disk, or cannot be.
-func (l *ledger) end(h *held, t *musterv1.Target, ended func(*held, error)) {
+// end makes a command final. ended is called when that is on disk, or cannot
+// be. The first end counts: false, and another one was there before, or the
+// command was settled while it waited. One that runs has only its own end.
+func (l *ledger) end(h *held, t *musterv1.Target, ended func(*held, error)) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.held[h.id] != h || h.final != nil {
+		return false
+	}
 	l.endLocked(h, t, ended)
+	return true
 }
 
 func (l *ledger) endLocked(h *held, t *musterv1.Target, ended func(*held, error)) {
-	if l.held[h.id] != h {
-		return // settled while it waited; one that runs never is
-	}
 	l.final(h, t)
-	b, err := proto.Marshal(t)
-	if err != nil { // only text that is not UTF-8 does that
-		t.Reason, t.Result, t.Signal = "the result is not UTF-8", nil, ""
-		b, _ = proto.Marshal(t)
-	}
-	l.journal.append(record{Kind: kindEnded, ID: h.id, Target: b}, func(err error) {
+	l.journal.append(record{Kind: kindEnded, ID: h.id, Target: encodeTarget(t)}, func(err error) {
 		// A final state that cannot be written is told all the same: the
 		// coordinator keeps the first one it gets.
 		t.JournalSeq = l.journal.position().Seq
 		l.tell(h, t.State)
 		ended(h, err)
 	})
+}
+
+func encodeTarget(t *musterv1.Target) []byte {
+	b, err := proto.Marshal(t)
+	if err != nil { // only text that is not UTF-8 does that
+		t.Reason, t.Result, t.Signal = "the result is not UTF-8", nil, ""
+		b, _ = proto.Marshal(t)
+	}
+	return b
 }
 
 // settle forgets commands that the coordinator has the final state of. One
@@ -226,10 +240,19 @@ func (l *ledger) tell(h *held, s musterv1.Target_State) {
 	h.told = h.told || h.state == s
 }
 
-func (l *ledger) drop(h *held) {
+// written is told whether RECEIVED is on disk; false: the command was ended
+// meanwhile, and nobody asks any more.
+func (l *ledger) written(h *held, err error) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.remove(h)
+	if h.state != musterv1.Target_RECEIVED {
+		return false
+	}
+	h.told = err == nil
+	if err != nil {
+		l.remove(h)
+	}
+	return true
 }
 
 // The rest moves commands from state to state; the caller holds the lock.
@@ -250,7 +273,7 @@ func (l *ledger) running(h *held) {
 func (l *ledger) final(h *held, t *musterv1.Target) {
 	l.leave(h)
 	h.state, h.final, h.told = t.State, t, false
-	h.command, h.job = nil, nil
+	h.command, h.job, h.stop = nil, nil, nil
 }
 
 func (l *ledger) remove(h *held) {

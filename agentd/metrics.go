@@ -9,6 +9,7 @@ type metrics struct {
 	repeats        prometheus.Counter
 	resends        prometheus.Counter
 	outputCut      prometheus.Counter
+	reportsRefused prometheus.Counter
 	journalErrors  prometheus.Counter
 	journalDamaged prometheus.Counter
 }
@@ -24,11 +25,12 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		repeats:        counter("repeats_total", "Copies of commands that were here already."),
 		resends:        counter("resends_total", "Final targets sent again because no ack came."),
 		outputCut:      counter("output_lost_total", "Kept output that could not be stored or read."),
+		reportsRefused: counter("reports_refused_total", "Final targets that the coordinator found invalid."),
 		journalErrors:  counter("journal_errors_total", "Writes to the journal that failed."),
 		journalDamaged: counter("journal_damaged_total", "Starts that found the journal damaged."),
 	}
 	if r != nil {
-		r.MustRegister(m.ended, m.busy, m.repeats, m.resends, m.outputCut, m.journalErrors, m.journalDamaged)
+		r.MustRegister(m.ended, m.busy, m.repeats, m.resends, m.outputCut, m.reportsRefused, m.journalErrors, m.journalDamaged)
 	}
 	return m
 }

@@ -27,12 +27,14 @@ type outbox struct {
 	unacked  map[string]*parcel
 	order    []*parcel // unacked ones and some that were acked since
 	fresh    []*parcel // to be sent on this link for the first time
+	live     []*live   // of programs that run
 	wake     chan struct{}
 }
 
 // parcel is a final Target on its way.
 type parcel struct {
 	id     string
+	ask    string // by which a Nack names it
 	target *musterv1.Target
 
 	// By the goroutine in run alone.
@@ -65,11 +67,16 @@ func (o *outbox) tell(t *musterv1.Target) {
 	} else if p := o.unacked[t.CommandId]; p != nil {
 		p.again = time.Now() // asked for once more
 	} else {
-		p = &parcel{id: t.CommandId, target: t}
-		o.unacked[t.CommandId] = p
-		o.order, o.fresh = append(o.order, p), append(o.fresh, p)
+		o.add(&parcel{id: t.CommandId, ask: t.CommandId, target: t})
 	}
 	o.wakeUp()
+}
+
+// add takes a parcel in the place of any other for its command. The caller
+// holds the lock.
+func (o *outbox) add(p *parcel) {
+	o.unacked[p.id] = p
+	o.order, o.fresh = append(o.order, p), append(o.fresh, p)
 }
 
 // forget drops a Target that was acked.
@@ -160,7 +167,10 @@ func (o *outbox) newDelivery() *delivery {
 	}
 	o.fresh = nil
 	o.order = o.inOrder()
-	d := &delivery{outbox: o, link: o.link, flying: map[string]*parcel{}}
+	d := &delivery{outbox: o, link: o.link, flying: map[string]*parcel{}, told: map[string]told{}}
+	for _, l := range o.live {
+		l.due = time.Now() // on a new link all of it
+	}
 	for _, p := range o.order {
 		p.tries, p.again = 0, time.Time{}
 		d.waiting = append(d.waiting, p)
@@ -175,6 +185,7 @@ type delivery struct {
 	waiting []*parcel          // to be sent
 	flying  map[string]*parcel // sent, not acked
 	now     *shipment          // being sent
+	told    map[string]told    // of what is not in the final Targets yet
 }
 
 // shipment is a parcel being sent: its chunks, and the Target last.
@@ -250,7 +261,7 @@ func (d *delivery) send() (idle bool) {
 		if m == nil {
 			return len(d.waiting) == 0
 		}
-		err := d.link.Send(m)
+		err := d.sendOne(m)
 		switch {
 		case errors.Is(err, bus.ErrQueueFull), errors.Is(err, bus.ErrNoPeer):
 			return false // Drained or Done will wake us
@@ -261,11 +272,21 @@ func (d *delivery) send() (idle bool) {
 	}
 }
 
+func (d *delivery) sendOne(m proto.Message) error {
+	if d.now != nil && m == d.now.next && d.now.last {
+		return d.link.Ask(d.now.parcel.ask, m)
+	}
+	return d.link.Send(m)
+}
+
 // pick chooses the next message, news of commands before results that may have
 // waited for long, and what to do when it is sent.
 func (d *delivery) pick() (m proto.Message, sent func()) {
 	if t := d.status(); t != nil {
 		return t, func() { d.statusSent(t) }
+	}
+	if c := d.heard(); c != nil {
+		return c, func() { d.chunkSent(c) }
 	}
 	for d.now == nil {
 		p := d.take()
@@ -314,6 +335,8 @@ func (d *delivery) ship(p *parcel) {
 	if t != p.target {
 		d.metrics.outputCut.Inc()
 	}
+	c.skip(d.told[p.id])
+	delete(d.told, p.id) // when it is sent again, all of it is
 	d.now = &shipment{parcel: p, target: t, chunks: c}
 	d.now.load()
 }
@@ -349,6 +372,9 @@ func (d *delivery) nextDue() time.Duration {
 	next := longestGap
 	for _, p := range d.flying {
 		next = min(next, time.Until(p.due))
+	}
+	if due := d.liveDue(); !due.IsZero() {
+		next = min(next, time.Until(due))
 	}
 	return max(next, time.Millisecond)
 }

@@ -9,7 +9,9 @@ import (
 	musterv1 "github.com/musterhq/muster/proto/muster/v1"
 )
 
-// pluginJob runs a plugin once for a command.
+// pluginJob runs a plugin once for a command. Of what it says only the result
+// goes up; there is no message for progress and resources, so progress is
+// logged for whoever debugs a plugin. Both are in its output, which does go up.
 type pluginJob struct {
 	path    string
 	command plugin.Command
@@ -18,13 +20,12 @@ type pluginJob struct {
 }
 
 func (j *pluginJob) run(ctx context.Context, r run) result {
-	p := j.program
-	p.Marker, p.Started = marker(r.mark), r.joined
+	p := r.of(j.program)
 	lines := &plugin.Lines{Progress: func(m json.RawMessage) {
 		j.log.Debug("progress", "cmd", j.command.ID, "progress", string(m))
 	}}
 	o, report := plugin.RunCommand(ctx, j.path, j.command, lines, p)
-	t := outcome(o, p.Timeout)
+	t := outcome(o, p.Timeout, context.Cause(ctx))
 	t.Result = report.Result
 	if t.State == musterv1.Target_SUCCEEDED && report.Invalid != nil {
 		t.State, t.Reason = musterv1.Target_FAILED, "invalid output: "+report.Invalid.Error()

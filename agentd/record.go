@@ -17,6 +17,7 @@ const (
 	kindReceived  kind = "received"  // with the command
 	kindStarted   kind = "started"   // with the run mark; before the program is
 	kindGroup     kind = "group"     // the program's process group
+	kindCancelled kind = "cancelled" // while it ran: its program is being stopped
 	kindEnded     kind = "ended"     // with the final Target
 	kindSettled   kind = "settled"   // the coordinator has it
 	kindForgotten kind = "forgotten" // ids settled before the file was rewritten

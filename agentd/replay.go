@@ -28,12 +28,14 @@ func (l *ledger) replay(r record) {
 		if proto.Unmarshal(r.Command, c) == nil {
 			h.command = c
 		}
-		h.received = r.At
+		h.received, h.lifetime = r.At, lifetime(h.command)
 	case kindStarted:
 		l.running(h)
 		h.run, h.started = r.Run, r.At
 	case kindGroup:
 		h.group = r.Group
+	case kindCancelled:
+		h.cancelled = true
 	case kindEnded:
 		t := &musterv1.Target{}
 		if proto.Unmarshal(r.Target, t) != nil || t.State < musterv1.Target_SUCCEEDED {
@@ -48,12 +50,26 @@ func (l *ledger) replay(r record) {
 	h.told = true
 }
 
-// again makes a command wait once more.
-func (l *ledger) again(h *held) {
+// found is a command as an earlier agent left it, for one look at it: others
+// may decide about it in the meantime.
+func (l *ledger) found(h *held) held {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	return *h
+}
+
+// again makes a command that an earlier agent left wait to be started; false:
+// it is cancelled.
+func (l *ledger) again(h *held, j job) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if h.final != nil || h.cancelled {
+		return false
+	}
 	if h.state != musterv1.Target_RECEIVED {
 		h.state = musterv1.Target_RECEIVED
 		l.waiting++
 	}
+	h.job = j
+	return true
 }

@@ -15,17 +15,18 @@ const leftoverWait = 5 * time.Second
 // again. Nothing is started before.
 func (a *Agent) resume() {
 	for _, h := range a.ledger.inOrder(func(*held) bool { return true }) {
+		was := a.ledger.found(h)
 		switch {
-		case h.final != nil:
-			a.outbox.tell(h.final)
-		case h.state == musterv1.Target_RUNNING:
-			a.resumeRunning(h)
-		case h.command == nil, a.damage != "" && !h.command.Idempotent:
+		case was.final != nil:
+			a.outbox.tell(was.final)
+		case was.state == musterv1.Target_RUNNING:
+			a.resumeRunning(h, was)
+		case was.command == nil, was.cancelled, a.damage != "" && !was.command.Idempotent:
 			left := plugin.KillMarked("MUSTER_COMMAND_ID="+h.id, "MUSTER_AGENT_ID="+a.id)
 			a.log.Warn("command may have run", "cmd", h.id, "killed", left)
-			a.interrupted(h, "the agent's journal was damaged: it may have run")
+			a.interrupted(h, was, "the agent's journal was damaged: it may have run")
 		default:
-			a.requeue(h)
+			a.requeue(h, was)
 		}
 	}
 	a.outputs.sweep(a.ledger.holds)
@@ -33,32 +34,37 @@ func (a *Agent) resume() {
 
 // resumeRunning ends the processes of a run that the agent did not see the
 // end of.
-func (a *Agent) resumeRunning(h *held) {
-	left := plugin.KillLeft(h.group, marker(h.run), leftoverWait)
-	a.log.Warn("command was interrupted", "cmd", h.id, "group", h.group.ID, "left", left)
+func (a *Agent) resumeRunning(h *held, was held) {
+	left := plugin.KillLeft(was.group, marker(was.run), leftoverWait)
+	a.log.Warn("command was interrupted", "cmd", h.id, "group", was.group.ID, "left", left)
 	switch {
 	case left > 0:
-		a.interrupted(h, fmt.Sprintf("the agent ended while it ran; %d processes of it cannot be ended", left))
-	case h.command.GetIdempotent():
-		a.ledger.again(h)
-		a.requeue(h)
+		a.interrupted(h, was, fmt.Sprintf("the agent ended while it ran; %d processes of it cannot be ended", left))
+	case was.command.GetIdempotent() && !was.cancelled:
+		a.requeue(h, was)
 	default:
-		a.interrupted(h, "the agent ended while it ran")
+		a.interrupted(h, was, "the agent ended while it ran")
 	}
 }
 
-func (a *Agent) interrupted(h *held, why string) {
+func (a *Agent) interrupted(h *held, was held, why string) {
+	if was.cancelled {
+		why = errCancelled.Error() + "; " + why
+	}
 	a.finish(h, result{target: &musterv1.Target{
-		State: musterv1.Target_INTERRUPTED, Reason: why, StartTime: timestamp(h.started.Wall), EndTime: timestamp(time.Now()),
+		State: musterv1.Target_INTERRUPTED, Reason: why, StartTime: timestamp(was.started.Wall), EndTime: timestamp(time.Now()),
 	}})
 }
 
-func (a *Agent) requeue(h *held) {
-	j, err := a.newJob(h.command)
-	if err != nil {
+// requeue lets a command start that had not begun, or that may run again.
+func (a *Agent) requeue(h *held, was held) {
+	j, err := a.newJob(was.command)
+	switch {
+	case err != nil:
 		a.finish(h, result{target: a.rejected(h.id, err.Error())})
-		return
+	case a.ledger.again(h, j):
+		a.executor.put(h)
+	default: // cancelled since, if it is not final
+		a.interrupted(h, a.ledger.found(h), "the agent ended while it ran")
 	}
-	h.job = j
-	a.executor.put(h)
 }

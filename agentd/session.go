@@ -10,7 +10,6 @@ import (
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"github.com/musterhq/muster/bus"
 	musterv1 "github.com/musterhq/muster/proto/muster/v1"
 )
 
@@ -69,15 +68,31 @@ func (s *session) down(link Link) {
 // register tells the coordinator everything.
 func (s *session) register(link Link) {
 	m := s.describe(link)
-	s.mu.Lock()
-	s.sequence++
-	m.SequenceNum = s.sequence
-	s.mu.Unlock()
-	if err := link.Send(m); err != nil {
+	if err := s.sendNumbered(link, m); err != nil {
 		s.log.Error("not registered", "err", err)
 		link.Close(err)
 	}
 	s.wakeUp()
+}
+
+// sendNumbered queues a Register before anything with a higher number.
+func (s *session) sendNumbered(link Link, m *musterv1.Register) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sequence++
+	m.SequenceNum = s.sequence
+	return link.Send(m)
+}
+
+// changed registers again, on the link there is, because something is not as
+// it was told.
+func (s *session) changed() {
+	s.mu.Lock()
+	link := s.link
+	s.mu.Unlock()
+	if link != nil {
+		s.register(link)
+	}
 }
 
 // onRegistered begins the heartbeats.
@@ -228,6 +243,3 @@ func timestamp(t time.Time) *timestamppb.Timestamp {
 	}
 	return timestamppb.New(t)
 }
-
-var _ Link = (*bus.Peer)(nil)
-var _ Dealer = (*bus.Dealer)(nil)

@@ -1,0 +1,6 @@
+//go:build long
+
+package agentd
+
+// long lets tests take minutes.
+const long = true
