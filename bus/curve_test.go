@@ -94,6 +94,28 @@ func TestC007NoKeyNoServer(t *testing.T) {
 	}
 }
 
+// The room of a large message is given back when it is written.
+func TestCurveQueueRunsDry(t *testing.T) {
+	inBoth(t, bus.Config{}, func(t *testing.T, s *station) {
+		r := s.enter()
+		synctest.Wait()
+		p := s.peers()[0]
+		for _, size := range []int{10, 16 << 10, 1 << 20, 8<<20 - 100, 8<<20 - 100} {
+			if err := p.Send(&musterv1.OutputChunk{Data: make([]byte, size)}); err != nil {
+				t.Fatal(err)
+			}
+			var got musterv1.OutputChunk
+			if r.receive(&got); len(got.Data) != size {
+				t.Errorf("%d bytes arrived as %d", size, len(got.Data))
+			}
+			synctest.Wait()
+			if n, b := s.value("muster_bus_queue_messages", ""), s.value("muster_bus_queue_bytes", ""); n != 0 || b != 0 {
+				t.Errorf("%v messages, %v bytes are still queued", n, b)
+			}
+		}
+	})
+}
+
 // NULL and CURVE side by side on one router.
 func TestC007BothListeners(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

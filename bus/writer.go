@@ -101,6 +101,9 @@ func (w *writer) append(b []byte, messages int) {
 		w.seal(b)
 		w.held += messages
 		w.bytes += len(b) * messages
+		if len(w.buf) == 0 {
+			w.release() // a large frame was the last
+		}
 		return
 	}
 	if len(w.buf)+len(b) > cap(w.buf) {
