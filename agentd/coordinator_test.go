@@ -23,11 +23,13 @@ import (
 type fakeCoordinator struct {
 	mu        sync.Mutex
 	silent    bool // does not ack
+	refuse    func(*musterv1.Target) bool
 	interval  time.Duration
 	peer      *bus.Peer
 	registers []*musterv1.Register
 	targets   []*musterv1.Target
 	output    map[string][]byte // by command and stream
+	chunks    int
 	busy      []string
 	nacks     []*musterv1.Nack
 	goodbyes  int
@@ -55,18 +57,30 @@ func serve(t *testing.T, ln net.Listener) *fakeCoordinator {
 	handle(mux, c, func(p *bus.Peer, m *musterv1.Heartbeat) {
 		_ = p.Send(&musterv1.HeartbeatAck{SequenceNum: m.SequenceNum})
 	})
-	handle(mux, c, func(p *bus.Peer, m *musterv1.Target) {
-		c.targets = append(c.targets, m)
-		if !c.silent && m.State >= musterv1.Target_SUCCEEDED {
-			_ = p.Send(&musterv1.TargetAck{CommandIds: []string{m.CommandId}})
-		}
+	bus.Handle(mux, func(p *bus.Peer, _ *musterv1.Envelope, m *musterv1.Target) (err error) {
+		c.note(func() {
+			c.targets = append(c.targets, m)
+			switch {
+			case m.State < musterv1.Target_SUCCEEDED, c.silent:
+			case c.refuse != nil && c.refuse(m):
+				err = &bus.NackError{Reason: musterv1.Nack_INVALID, Field: "result", Detail: "nonsense"}
+			default:
+				_ = p.Send(&musterv1.TargetAck{CommandIds: []string{m.CommandId}})
+			}
+		})
+		return err
 	})
 	handle(mux, c, func(_ *bus.Peer, m *musterv1.OutputChunk) {
 		key := fmt.Sprint(m.CommandId, m.Stream)
 		if m.Offset == 0 {
 			c.output[key] = nil
 		}
+		end := int(m.Offset) + len(m.Data)
+		if int(m.Offset) != len(c.output[key]) || len(m.Data) == 0 || (end-1)/chunkSize != int(m.Offset)/chunkSize {
+			t.Errorf("a chunk of %s at %d to %d; have %d", key, m.Offset, end, len(c.output[key]))
+		}
 		c.output[key] = append(c.output[key], m.Data...)
+		c.chunks++
 	})
 	handle(mux, c, func(_ *bus.Peer, m *musterv1.Busy) { c.busy = append(c.busy, m.CommandId) })
 	handle(mux, c, func(_ *bus.Peer, m *musterv1.Nack) { c.nacks = append(c.nacks, m) })
