@@ -18,9 +18,9 @@ func TestIdlePeerIsSmall(t *testing.T) {
 			r.served()
 			r.in = nil // the test's own side shall not count
 		}
-		// About 7.8 KB, of which the test's socket is a part. Stacks that other
-		// tests left may make it less.
-		if each := (inUse() - before) / peers; each > 10<<10 {
+		// About 7.8 KB, of which the test's socket is a part. The race detector makes
+		// it more, and stacks that other tests left make it less.
+		if each := (inUse() - before) / peers; each > 12<<10 {
 			t.Errorf("takes %d bytes", each)
 		}
 	})
