@@ -188,7 +188,11 @@ func (f *fleet) ensureLocked(id string) *agent {
 	if a == nil {
 		a = &agent{id: id}
 		f.agents[id] = a
-		f.sorted = nil
+		if n := len(f.sorted); n == len(f.agents)-1 && (n == 0 || f.sorted[n-1] < id) {
+			f.sorted = append(f.sorted, id) // as when all are loaded: in order
+		} else {
+			f.sorted = nil
+		}
 	}
 	return a
 }

@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -252,4 +253,20 @@ func TestLinksEndWithServe(t *testing.T) {
 		}
 		r.store.Close()
 	})
+}
+
+func TestIDsStaySortedInWhateverOrderAgentsCome(t *testing.T) {
+	f := newFleet(time.Now())
+	want := []string{}
+	for _, id := range []string{"b", "d", "f", "a", "c", "z", "e", "zz"} {
+		f.ensureLocked(id)
+		want = append(want, id)
+		slices.Sort(want)
+		if id == "c" || id == "e" {
+			continue // two come before anybody asks
+		}
+		if got := f.ids(); !slices.Equal(got, want) {
+			t.Errorf("after %s: %v", id, got)
+		}
+	}
 }

@@ -33,14 +33,23 @@ type fleet struct {
 
 func startFleet(t *testing.T, upFlags ...string) *fleet {
 	t.Helper()
-	f := &fleet{
+	f := newFleet(t, upFlags...)
+	f.startCoordinator()
+	return f
+}
+
+// newFleet starts nothing.
+func newFleet(t *testing.T, upFlags ...string) *fleet {
+	t.Helper()
+	return &fleet{
 		t: t, dir: t.TempDir(), upFlags: upFlags,
 		endpoint: fmt.Sprintf("tcp://127.0.0.1:%d", freePort(t)),
 		url:      fmt.Sprintf("http://127.0.0.1:%d", freePort(t)),
 	}
-	f.startCoordinator()
-	return f
 }
+
+// dataFolder is the coordinator's.
+func (f *fleet) dataFolder() string { return filepath.Join(f.dir, "coordinator") }
 
 // freePort avoids the range from which the kernel takes ports for outgoing
 // connections: an agent that dials such a port while nobody listens may connect
@@ -61,7 +70,7 @@ func freePort(t *testing.T) int {
 // startCoordinator returns when it serves.
 func (f *fleet) startCoordinator() {
 	f.t.Helper()
-	args := append([]string{"up", "--data", filepath.Join(f.dir, "coordinator"), "--listen-agents", f.endpoint,
+	args := append([]string{"up", "--data", f.dataFolder(), "--listen-agents", f.endpoint,
 		"--listen-http", strings.TrimPrefix(f.url, "http://")}, f.upFlags...)
 	f.coordinator = startProcess(f.t, "coordinator", exec.Command(filepath.Join(bin, "muster"), args...))
 	eventually(f.t, 20*time.Second, "the coordinator is ready", func() bool {
@@ -81,7 +90,7 @@ func (f *fleet) startAgent(id string, flags ...string) *process {
 	return startProcess(f.t, id, exec.Command(filepath.Join(bin, "muster-agentd"), args...))
 }
 
-func (f *fleet) tokenFile() string { return filepath.Join(f.dir, "coordinator", "admin.token") }
+func (f *fleet) tokenFile() string { return filepath.Join(f.dataFolder(), "admin.token") }
 
 // muster runs the operator's command line against this fleet.
 func (f *fleet) muster(args ...string) (stdout, stderr string, code int) {
