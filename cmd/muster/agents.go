@@ -36,7 +36,7 @@ func agentsListCommand() *cli.Command {
 			}
 			rows := make([][]string, len(agents))
 			for i, a := range agents {
-				rows[i] = []string{a.ID, a.Status, tagList(a.Tags), a.Attributes.OS + "/" + a.Attributes.Arch, a.Attributes.Version, moment(a.LastSeen)}
+				rows[i] = []string{a.ID, a.state(), tagList(a.Tags), a.Attributes.OS + "/" + a.Attributes.Arch, a.Attributes.Version, moment(a.LastSeen)}
 			}
 			printTable(c.App.Writer, []string{"AGENT", "STATUS", "TAGS", "SYSTEM", "VERSION", "LAST SEEN"}, rows)
 			return nil
@@ -74,13 +74,90 @@ func agentsShowCommand() *cli.Command {
 			if err := json.Unmarshal(raw, &a); err != nil {
 				return err
 			}
-			printFacts(c, [][2]string{
-				{"id", a.ID}, {"status", a.Status}, {"type", a.Type}, {"tags", tagList(a.Tags)},
-				{"version", a.Attributes.Version}, {"system", a.Attributes.OS + "/" + a.Attributes.Arch},
-				{"hostname", a.Attributes.Hostname}, {"ip", a.Attributes.IP}, {"pid", fmt.Sprint(a.Attributes.PID)},
-				{"address", a.Address}, {"started", moment(a.StartupTime)}, {"first seen", moment(a.RegisterTime)},
-				{"last seen", moment(a.LastSeen)}, {"can run", strings.Join(a.CommandTypes, ", ")},
-			})
+			printAgent(c, a)
+			return nil
+		},
+	}
+}
+
+// printAgent answers "why is nothing happening": what waits, and for what.
+func printAgent(c *cli.Context, a agent) {
+	facts := [][2]string{
+		{"id", a.ID}, {"status", a.state()}, {"type", a.Type}, {"tags", tagList(a.Tags)},
+		{"version", a.Attributes.Version}, {"system", a.Attributes.OS + "/" + a.Attributes.Arch},
+		{"hostname", a.Attributes.Hostname}, {"ip", a.Attributes.IP}, {"pid", fmt.Sprint(a.Attributes.PID)},
+		{"address", a.Address}, {"started", moment(a.StartupTime)}, {"first seen", moment(a.RegisterTime)},
+		{"last seen", moment(a.LastSeen)}, {"can run", strings.Join(a.CommandTypes, ", ")},
+	}
+	if q := a.Queue; q != nil {
+		facts = append(facts, [2]string{"queue", fmt.Sprintf("%d waiting, %d in flight", q.Waiting, q.InFlight)})
+		if q.OldestCommandID != "" {
+			facts = append(facts, [2]string{"oldest", q.OldestCommandID})
+		}
+		if q.LastRefusal != "" {
+			facts = append(facts, [2]string{"refused", fmt.Sprintf("%s (%s)", q.LastRefusal, moment(q.LastRefusalTime))})
+		}
+		facts = append(facts, [2]string{"waits for", waitsFor(a)})
+	}
+	for _, p := range a.Plugins {
+		text := strings.TrimSpace(strings.Join([]string{p.Name, p.Version, p.Description}, " "))
+		if p.Error != "" {
+			text += ": " + p.Error
+		}
+		facts = append(facts, [2]string{"plugin", text})
+	}
+	printFacts(c, facts)
+}
+
+// waitsFor says what holds up the queue of an agent, if anything does.
+func waitsFor(a agent) string {
+	switch {
+	case a.Queue.Waiting == 0:
+		return ""
+	case a.Maintenance:
+		return "the end of its maintenance: muster agents maintenance " + a.ID + " off"
+	case a.Status == "OFFLINE":
+		return "the agent to come back"
+	case a.Status == "SUSPECT":
+		return "a sign of life from the agent"
+	case a.Queue.InFlight > 0:
+		return "those in flight to end, or a command that is paused, halted or rolled out in steps"
+	}
+	return "a command that is paused, halted or rolled out in steps"
+}
+
+func agentsMaintenanceCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "maintenance",
+		Usage:     "hold the queue of an agent: while it is on nothing is sent to it",
+		ArgsUsage: "AGENT on|off",
+		Flags:     serverFlags(outputFlag()),
+		Action: func(c *cli.Context) error {
+			hold, known := map[string]bool{"on": true, "off": false}[c.Args().Get(1)]
+			if c.NArg() != 2 || !known {
+				return usagef("want AGENT and on or off")
+			}
+			asJSON, err := wantsJSON(c)
+			if err != nil {
+				return err
+			}
+			cl, err := newClient(c)
+			if err != nil {
+				return err
+			}
+			var raw json.RawMessage
+			path := "/v1/agents/" + url.PathEscape(c.Args().First()) + "/maintenance"
+			if err := cl.json(c.Context, "PUT", path, nil, map[string]bool{"maintenance": hold}, &raw); err != nil {
+				return err
+			}
+			if asJSON {
+				return printJSON(c.App.Writer, raw)
+			}
+			var a agent
+			if err := json.Unmarshal(raw, &a); err != nil {
+				return err
+			}
+			printAgent(c, a)
 			return nil
 		},
 	}

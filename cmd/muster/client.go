@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -74,12 +76,14 @@ func newClient(c *cli.Context) (*client, error) {
 }
 
 func newClientTo(base, token string) *client {
-	return &client{base: strings.TrimRight(base, "/"), token: strings.TrimSpace(token), http: &http.Client{}}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.ResponseHeaderTimeout = 30 * time.Second // a server that hangs is one that cannot be reached
+	return &client{base: strings.TrimRight(base, "/"), token: strings.TrimSpace(token), http: &http.Client{Transport: transport}}
 }
 
 // do sends a request and returns the answer if it is a success; the caller
-// closes its body.
-func (c *client) do(ctx context.Context, method, path string, query url.Values, body any) (*http.Response, error) {
+// closes its body. header may be nil.
+func (c *client) do(ctx context.Context, method, path string, query url.Values, header http.Header, body any) (*http.Response, error) {
 	var content io.Reader
 	if body != nil {
 		b, err := json.Marshal(body)
@@ -88,30 +92,6 @@ func (c *client) do(ctx context.Context, method, path string, query url.Values, 
 		}
 		content = bytes.NewReader(b)
 	}
-	req, err := c.request(ctx, method, path, query, content)
-	if err != nil {
-		return nil, err
-	}
-	if body != nil {
-		req.Header.Set("Content-Type", "application/json")
-	}
-	return c.send(req)
-}
-
-// stream opens an event stream behind the event with the id after ("": from now).
-func (c *client) stream(ctx context.Context, path string, query url.Values, after string) (*http.Response, error) {
-	req, err := c.request(ctx, "GET", path, query, nil)
-	if err != nil {
-		return nil, err
-	}
-	req.Header.Set("Accept", "text/event-stream")
-	if after != "" {
-		req.Header.Set("Last-Event-ID", after)
-	}
-	return c.send(req)
-}
-
-func (c *client) request(ctx context.Context, method, path string, query url.Values, content io.Reader) (*http.Request, error) {
 	if len(query) > 0 {
 		path += "?" + query.Encode()
 	}
@@ -119,8 +99,12 @@ func (c *client) request(ctx context.Context, method, path string, query url.Val
 	if err != nil {
 		return nil, err
 	}
+	maps.Copy(req.Header, header)
 	req.Header.Set("Authorization", "Bearer "+c.token)
-	return req, nil
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	return c.send(req)
 }
 
 func (c *client) send(req *http.Request) (*http.Response, error) {
@@ -138,6 +122,18 @@ func (c *client) send(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
+// isAnswer says that the server did answer, and would answer the same again.
+func isAnswer(err error) bool {
+	p := (*problem)(nil)
+	return errors.As(err, &p) && (p.Status < 500 && p.Status != http.StatusTooManyRequests || p.Status == http.StatusInsufficientStorage)
+}
+
+// isUnsent says that a request did not leave: there was nobody to connect to.
+func isUnsent(err error) bool {
+	op := (*net.OpError)(nil)
+	return errors.As(err, &op) && op.Op == "dial"
+}
+
 func readProblem(resp *http.Response) error {
 	p := &problem{}
 	b, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20)) // what came of it is shown
@@ -150,7 +146,12 @@ func readProblem(resp *http.Response) error {
 
 // json sends a request and decodes the answer into out.
 func (c *client) json(ctx context.Context, method, path string, query url.Values, body, out any) error {
-	resp, err := c.do(ctx, method, path, query, body)
+	return c.jsonWith(ctx, method, path, query, nil, body, out)
+}
+
+// jsonWith is json with headers.
+func (c *client) jsonWith(ctx context.Context, method, path string, query url.Values, header http.Header, body, out any) error {
+	resp, err := c.do(ctx, method, path, query, header, body)
 	if err != nil {
 		return err
 	}
@@ -163,12 +164,14 @@ func (c *client) json(ctx context.Context, method, path string, query url.Values
 
 // list walks the pages of a collection, at most limit rows (0: all).
 func (c *client) list(ctx context.Context, path, key string, limit int) ([]json.RawMessage, error) {
-	return c.listWhere(ctx, path, key, url.Values{}, limit)
+	return c.listWhere(ctx, path, key, nil, limit)
 }
 
-// listWhere is list with a query, which it changes.
-func (c *client) listWhere(ctx context.Context, path, key string, query url.Values, limit int) ([]json.RawMessage, error) {
+// listWhere is list with a query, which may be nil.
+func (c *client) listWhere(ctx context.Context, path, key string, where url.Values, limit int) ([]json.RawMessage, error) {
 	var rows []json.RawMessage
+	query := url.Values{}
+	maps.Copy(query, where)
 	query.Set("page_size", strconv.Itoa(pageSize(limit)))
 	for {
 		page := map[string]json.RawMessage{}
@@ -203,41 +206,6 @@ func pageSize(limit int) int {
 		return limit
 	}
 	return 1000
-}
-
-// command asks for a command; with a wait the answer comes when it has ended, or
-// after the wait.
-func (c *client) command(ctx context.Context, id string, wait time.Duration) (json.RawMessage, command, error) {
-	query := url.Values{}
-	if wait > 0 {
-		query.Set("wait", wait.String())
-	}
-	var raw json.RawMessage
-	if err := c.json(ctx, "GET", "/v1/commands/"+url.PathEscape(id), query, nil, &raw); err != nil {
-		return nil, command{}, err
-	}
-	var cmd command
-	err := json.Unmarshal(raw, &cmd)
-	return raw, cmd, err
-}
-
-func (c *client) targets(ctx context.Context, id string) ([]json.RawMessage, []target, error) {
-	raw, err := c.list(ctx, "/v1/commands/"+url.PathEscape(id)+"/targets", "targets", 0)
-	if err != nil {
-		return nil, nil, err
-	}
-	rows, err := decodeRows[target](raw)
-	return raw, rows, err
-}
-
-// output opens what a program wrote to stdout or stderr; the caller closes it.
-func (c *client) output(ctx context.Context, id, agent, stream string) (io.ReadCloser, error) {
-	path := "/v1/commands/" + url.PathEscape(id) + "/targets/" + url.PathEscape(agent) + "/output"
-	resp, err := c.do(ctx, "GET", path, url.Values{"stream": {stream}}, nil)
-	if err != nil {
-		return nil, err
-	}
-	return resp.Body, nil
 }
 
 func decodeRows[T any](raw []json.RawMessage) ([]T, error) {

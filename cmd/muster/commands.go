@@ -1,48 +1,12 @@
 package main
 
 import (
-	"io"
+	"fmt"
+	"net/url"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 )
-
-func commandsListCommand() *cli.Command {
-	return &cli.Command{
-		Name:  "list",
-		Usage: "commands, newest first",
-		Flags: serverFlags(
-			&cli.IntFlag{Name: "limit", Usage: "show at most `N` (0: all)", Value: 20, EnvVars: []string{"MUSTER_LIMIT"}},
-			outputFlag(),
-		),
-		Action: func(c *cli.Context) error {
-			asJSON, err := wantsJSON(c)
-			if err != nil {
-				return err
-			}
-			cl, err := newClient(c)
-			if err != nil {
-				return err
-			}
-			raw, err := cl.list(c.Context, "/v1/commands", "commands", c.Int("limit"))
-			if err != nil {
-				return err
-			}
-			if asJSON {
-				return printJSON(c.App.Writer, map[string]any{"commands": nonNil(raw)})
-			}
-			commands, err := decodeRows[command](raw)
-			if err != nil {
-				return err
-			}
-			rows := make([][]string, len(commands))
-			for i, cmd := range commands {
-				rows[i] = []string{cmd.ID, cmd.Type, cut(cmd.Name, 30), cmd.State, countList(cmd.Counts), moment(cmd.CreateTime)}
-			}
-			printTable(c.App.Writer, []string{"COMMAND", "TYPE", "NAME", "STATE", "TARGETS", "CREATED"}, rows)
-			return nil
-		},
-	}
-}
 
 func commandsShowCommand() *cli.Command {
 	return &cli.Command{
@@ -71,9 +35,10 @@ func commandsShowCommand() *cli.Command {
 				return printJSON(c.App.Writer, raw)
 			}
 			printFacts(c, [][2]string{
-				{"id", cmd.ID}, {"type", cmd.Type}, {"name", cmd.Name}, {"input", cut(string(cmd.Input), 200)}, {"state", cmd.State},
-				{"targets", countList(cmd.Counts)}, {"timeout", cmd.Timeout}, {"created", moment(cmd.CreateTime)},
-				{"expires", moment(cmd.ExpireTime)}, {"ended", moment(cmd.EndTime)},
+				{"id", cmd.ID}, {"type", cmd.Type}, {"name", cmd.Name}, {"labels", tagList(cmd.Labels)}, {"input", cut(string(cmd.Input), 200)},
+				{"for", cut(cmd.Target.String(), 200)}, {"state", cmd.State}, {"reason", cmd.StateReason},
+				{"targets", countList(cmd.Counts)}, {"rollout", cmd.Rollout.String()}, {"timeout", cmd.Timeout},
+				{"created", moment(cmd.CreateTime)}, {"expires", moment(cmd.ExpireTime)}, {"ended", moment(cmd.EndTime)},
 			})
 			return nil
 		},
@@ -85,7 +50,10 @@ func commandsTargetsCommand() *cli.Command {
 		Name:      "targets",
 		Usage:     "where a command stands on each of its agents",
 		ArgsUsage: "COMMAND",
-		Flags:     serverFlags(outputFlag()),
+		Flags: serverFlags(
+			&cli.StringSliceFlag{Name: "state", Usage: "only targets in the `STATE`, such as FAILED; a comma separates several", EnvVars: []string{"MUSTER_STATE"}},
+			outputFlag(),
+		),
 		Action: func(c *cli.Context) error {
 			id, err := oneArgument(c, "COMMAND")
 			if err != nil {
@@ -99,7 +67,11 @@ func commandsTargetsCommand() *cli.Command {
 			if err != nil {
 				return err
 			}
-			raw, targets, err := cl.targets(c.Context, id)
+			query := url.Values{}
+			if states := c.StringSlice("state"); len(states) > 0 {
+				query.Set("state", strings.ToUpper(strings.Join(states, ",")))
+			}
+			raw, targets, err := cl.targets(c.Context, id, query)
 			if err != nil {
 				return err
 			}
@@ -116,32 +88,38 @@ func commandsTargetsCommand() *cli.Command {
 	}
 }
 
-func commandsOutputCommand() *cli.Command {
+// commandsControlCommand is cancel, pause or resume.
+func commandsControlCommand(verb, usage string) *cli.Command {
 	return &cli.Command{
-		Name:      "output",
-		Usage:     "what a program wrote, as it is",
-		ArgsUsage: "COMMAND AGENT",
+		Name:      verb,
+		Usage:     usage,
+		ArgsUsage: "COMMAND",
 		Flags: serverFlags(
-			&cli.StringFlag{Name: "stream", Usage: "`STREAM`: stdout or stderr", Value: "stdout", EnvVars: []string{"MUSTER_STREAM"}},
+			&cli.StringFlag{Name: "reason", Usage: "`WHY`, for those who read it later", EnvVars: []string{"MUSTER_REASON"}},
+			outputFlag(),
 		),
 		Action: func(c *cli.Context) error {
-			if c.NArg() != 2 {
-				return usagef("want COMMAND and AGENT, got %d arguments", c.NArg())
+			id, err := oneArgument(c, "COMMAND")
+			if err != nil {
+				return err
 			}
-			if s := c.String("stream"); s != "stdout" && s != "stderr" {
-				return usagef("--stream %q: want stdout or stderr", s)
+			asJSON, err := wantsJSON(c)
+			if err != nil {
+				return err
 			}
 			cl, err := newClient(c)
 			if err != nil {
 				return err
 			}
-			body, err := cl.output(c.Context, c.Args().Get(0), c.Args().Get(1), c.String("stream"))
+			raw, cmd, err := cl.control(c.Context, id, verb, c.String("reason"))
 			if err != nil {
 				return err
 			}
-			defer body.Close()
-			_, err = io.Copy(c.App.Writer, body)
-			return err
+			if asJSON {
+				return printJSON(c.App.Writer, raw)
+			}
+			fmt.Fprintf(c.App.Writer, "%s: %s, %s\n", cmd.ID, cmd.State, countList(cmd.Counts))
+			return nil
 		},
 	}
 }

@@ -68,13 +68,13 @@ func (f *follower) stream(ctx context.Context, connected *bool) error {
 	if len(f.kinds) > 0 {
 		query.Set("kinds", strings.Join(f.kinds, ","))
 	}
-	resp, err := f.client.stream(ctx, "/v1/events", query, f.last)
+	body, err := f.client.events(ctx, query, f.last)
 	if err != nil {
 		return err
 	}
-	defer resp.Body.Close()
+	defer body.Close()
 	*connected = true
-	return readEvents(resp.Body, func(id string, data []byte) error {
+	return readEvents(body, func(id string, data []byte) error {
 		f.last = id
 		return f.print(data)
 	})

@@ -2,6 +2,8 @@ package main
 
 import (
 	"encoding/json"
+	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -50,10 +52,11 @@ func say(text string) func(http.ResponseWriter, *http.Request) {
 // inTurn gives one answer after the other, and then the last for ever.
 func inTurn(answers ...func(http.ResponseWriter, *http.Request)) func(http.ResponseWriter, *http.Request) {
 	return func(w http.ResponseWriter, r *http.Request) {
-		answers[0](w, r)
+		answer := answers[0]
 		if len(answers) > 1 {
 			answers = answers[1:]
 		}
+		answer(w, r)
 	}
 }
 
@@ -63,13 +66,21 @@ func refuse(w http.ResponseWriter, status int, code, detail string) {
 	json.NewEncoder(w).Encode(map[string]any{"status": status, "code": code, "detail": detail})
 }
 
+// at makes a service the server of the command lines that follow.
+func at(t *testing.T, h http.Handler) {
+	t.Helper()
+	srv := httptest.NewUnstartedServer(h)
+	srv.Config.ErrorLog = log.New(io.Discard, "", 0) // handlers panic on purpose
+	srv.Start()
+	t.Cleanup(srv.Close)
+	t.Setenv("MUSTER_SERVER", srv.URL)
+	t.Setenv("MUSTER_TOKEN", "secret")
+}
+
 // muster runs the command line against a service on a real port.
 func muster(t *testing.T, h http.Handler, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
-	srv := httptest.NewServer(h)
-	defer srv.Close()
-	t.Setenv("MUSTER_SERVER", srv.URL)
-	t.Setenv("MUSTER_TOKEN", "secret")
+	at(t, h)
 	var out, errOut strings.Builder
 	code = run(t.Context(), append([]string{"muster"}, args...), &out, &errOut)
 	return out.String(), errOut.String(), code

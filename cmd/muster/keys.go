@@ -11,9 +11,9 @@ func keysCommand() *cli.Command {
 	return group("keys", "which agents may come in over CURVE",
 		keysListCommand("pending", "keys that wait for approval", "PENDING"),
 		keysListCommand("list", "all keys", ""),
-		keysDecideCommand("approve", "let the holder of a key in as the agent that it asks to be", "approve",
-			&cli.StringFlag{Name: "id", Usage: "agent `ID` to bind the key to (default: the one it asks for)"}),
-		keysDecideCommand("revoke", "shut the holder of a key out, and cut its link", "revoke"))
+		keysDecideCommand("approve", "let the holder of a key in, as one agent",
+			&cli.StringFlag{Name: "id", Usage: "agent `ID` to bind the key to (default: the one it asks for)", EnvVars: []string{"MUSTER_KEY_AGENT"}}),
+		keysDecideCommand("revoke", "shut the holder of a key out, and cut its link"))
 }
 
 func keysListCommand(name, usage, state string) *cli.Command {
@@ -53,9 +53,9 @@ func keysListCommand(name, usage, state string) *cli.Command {
 	}
 }
 
-func keysDecideCommand(name, usage, verb string, flags ...cli.Flag) *cli.Command {
+func keysDecideCommand(verb, usage string, flags ...cli.Flag) *cli.Command {
 	return &cli.Command{
-		Name: name, Usage: usage, ArgsUsage: "KEY", Flags: serverFlags(append(flags, outputFlag())...),
+		Name: verb, Usage: usage, ArgsUsage: "KEY", Flags: serverFlags(append(flags, outputFlag())...),
 		Action: func(c *cli.Context) error {
 			id, err := oneArgument(c, "KEY")
 			if err != nil {

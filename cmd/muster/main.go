@@ -1,9 +1,9 @@
 // Command muster runs the coordinator with its REST service, and is the
 // operator's command line to it.
 //
-// Each subcommand is a file: up.go, demo.go, run.go, agents.go, commands.go,
-// events.go. The operator's ones speak REST alone (client.go). Exit codes are in
-// exit.go.
+// Each group of subcommands begins in a file of its name: up.go, demo.go, run.go,
+// agents.go, commands.go, keys.go, events.go, store.go. The operator's ones speak
+// REST alone (client.go). Exit codes are in exit.go.
 package main
 
 import (
@@ -37,9 +37,12 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 		Usage: "command a fleet of agents",
 		Commands: []*cli.Command{
 			demoCommand(), upCommand(), runCommand(),
-			group("agents", "what is known of the agents", agentsListCommand(), agentsShowCommand()),
+			group("agents", "what is known of the agents", agentsListCommand(), agentsShowCommand(), agentsMaintenanceCommand()),
 			group("commands", "what was run and what came of it",
-				commandsListCommand(), commandsShowCommand(), commandsTargetsCommand(), commandsOutputCommand()),
+				commandsListCommand(), commandsShowCommand(), commandsTargetsCommand(), commandsOutputCommand(),
+				commandsControlCommand("cancel", "send nothing more, and stop what runs"),
+				commandsControlCommand("pause", "send nothing more until resume; what was sent goes on"),
+				commandsControlCommand("resume", "go on after pause, or after too many failures halted it")),
 			group("store", "the store file of a coordinator that does not run", storeCheckCommand(), storeCompactCommand(), storeExportCommand()),
 			eventsCommand(), keysCommand(), agentChildCommand(),
 		},

@@ -20,29 +20,67 @@ type agent struct {
 		Arch     string `json:"arch"`
 		PID      int    `json:"pid"`
 	} `json:"attributes"`
-	LastSeen     time.Time `json:"last_seen"`
-	StartupTime  time.Time `json:"startup_time"`
-	RegisterTime time.Time `json:"register_time"`
-	RunID        string    `json:"run_id"`
-	Address      string    `json:"address"`
-	CommandTypes []string  `json:"command_types"`
+	LastSeen     time.Time   `json:"last_seen"`
+	StartupTime  time.Time   `json:"startup_time"`
+	RegisterTime time.Time   `json:"register_time"`
+	RunID        string      `json:"run_id"`
+	Address      string      `json:"address"`
+	CommandTypes []string    `json:"command_types"`
+	Maintenance  bool        `json:"maintenance"`
+	Plugins      []plugin    `json:"plugins"`
+	Queue        *agentQueue `json:"queue"` // of one agent, not in the list
+}
+
+// state is the status, and whether the agent is held.
+func (a agent) state() string {
+	if a.Maintenance {
+		return a.Status + " (maintenance)"
+	}
+	return a.Status
+}
+
+type plugin struct {
+	Name        string `json:"name"`
+	Version     string `json:"version"`
+	Description string `json:"description"`
+	Error       string `json:"error"`
+}
+
+type agentQueue struct {
+	Waiting         int       `json:"waiting"`
+	InFlight        int       `json:"in_flight"`
+	OldestCommandID string    `json:"oldest_command_id"`
+	LastRefusal     string    `json:"last_refusal"`
+	LastRefusalTime time.Time `json:"last_refusal_time"`
 }
 
 type command struct {
-	ID         string          `json:"id"`
-	Type       string          `json:"type"`
-	Name       string          `json:"name"`
-	Input      json.RawMessage `json:"input"`
-	Timeout    string          `json:"timeout"`
-	ExpireTime time.Time       `json:"expire_time"`
-	State      string          `json:"state"`
-	Counts     counts          `json:"counts"`
-	CreateTime time.Time       `json:"create_time"`
-	EndTime    time.Time       `json:"end_time"`
+	ID          string            `json:"id"`
+	Type        string            `json:"type"`
+	Name        string            `json:"name"`
+	Input       json.RawMessage   `json:"input"`
+	Target      selector          `json:"target"`
+	Timeout     string            `json:"timeout"`
+	ExpireTime  time.Time         `json:"expire_time"`
+	Idempotent  bool              `json:"idempotent"`
+	Labels      map[string]string `json:"labels"`
+	WhenOffline string            `json:"when_offline"`
+	Rollout     *rollout          `json:"rollout"`
+	State       string            `json:"state"`
+	StateReason string            `json:"state_reason"`
+	Counts      counts            `json:"counts"`
+	CreateTime  time.Time         `json:"create_time"`
+	EndTime     time.Time         `json:"end_time"`
 }
 
-// ended says that nothing will change any more.
-func (c command) ended() bool { return c.State == "DONE" || c.State == "CANCELLED" }
+// ended says that nothing will change any more. The programs of a cancelled
+// command may still run.
+func (c command) ended() bool {
+	return c.State == "DONE" || c.State == "CANCELLED" && c.Counts.open() == 0
+}
+
+// halted says that too many targets failed: nothing more is sent.
+func (c command) halted() bool { return c.State == "HALTED" }
 
 type counts struct {
 	Total       int `json:"total"`
@@ -63,7 +101,10 @@ type counts struct {
 // failures counts the targets that ran, or were refused, and did not succeed.
 func (c counts) failures() int { return c.Failed + c.TimedOut + c.Interrupted + c.Rejected }
 
-func (c counts) open() int { return c.Queued + c.Sent + c.Received + c.Running }
+func (c counts) open() int { return c.Queued + c.flying() }
+
+// flying counts the targets that were sent and are not final.
+func (c counts) flying() int { return c.Sent + c.Received + c.Running }
 
 type target struct {
 	CommandID string          `json:"command_id"`

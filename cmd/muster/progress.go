@@ -50,6 +50,18 @@ func (p *progress) clear() {
 	p.last = ""
 }
 
+// stateLine is the progress of a command, and what holds it up.
+func stateLine(cmd command) string {
+	line := progressLine(cmd.Counts)
+	if cmd.State == "PAUSED" || cmd.State == "HALTED" {
+		line += "  " + cmd.State
+		if cmd.StateReason != "" && !strings.EqualFold(cmd.StateReason, cmd.State) {
+			line += ": " + cut(clean(cmd.StateReason), 72)
+		}
+	}
+	return line
+}
+
 // progressLine is such as "[======    ] 2/3  running 1, succeeded 2".
 func progressLine(c counts) string {
 	const width = 20

@@ -17,6 +17,7 @@ const openCommand = `{"id":"C1","state":"OPEN","counts":{"total":2,"queued":1,"s
 func twoTargets(t *testing.T, states ...func(http.ResponseWriter, *http.Request)) *fakeService {
 	return &fakeService{t: t, answers: map[string]func(http.ResponseWriter, *http.Request){
 		"POST /v1/commands":                     say(openCommand),
+		"POST /v1/commands/preview":             say(`{"total":2,"online":1,"fleet":2}`),
 		"GET /v1/commands/C1":                   inTurn(states...),
 		"GET /v1/commands/C1/targets":           say(`{"targets":[{"command_id":"C1","agent_id":"a1","state":"SUCCEEDED","exit_code":0,"stdout":{"kept":3}},{"command_id":"C1","agent_id":"a2","state":"QUEUED"}]}`),
 		"GET /v1/agents":                        say(`{"agents":[{"id":"a1","status":"ONLINE"},{"id":"a2","status":"OFFLINE"}]}`),
@@ -95,13 +96,16 @@ func TestRunDetaches(t *testing.T) {
 }
 
 func TestRunForNobody(t *testing.T) {
+	nobody := func(w http.ResponseWriter, _ *http.Request) {
+		refuse(w, 422, "NO_TARGETS", "target.all: no agent is known yet")
+	}
 	f := &fakeService{t: t, answers: map[string]func(http.ResponseWriter, *http.Request){
-		"POST /v1/commands": func(w http.ResponseWriter, _ *http.Request) {
-			refuse(w, 422, "NO_TARGETS", "target.all: no agent is known yet")
-		},
+		"POST /v1/commands": nobody, "POST /v1/commands/preview": nobody,
 	}}
-	if _, stderr, code := muster(t, f, "run", "--all", "--", "true"); code != exitNoTargets || !strings.Contains(stderr, "no agent is known") {
-		t.Errorf("exit %d: %s", code, stderr)
+	for _, args := range []string{"run --all -- true", "run --all --yes -- true", "run --all --dry-run -- true"} {
+		if _, stderr, code := muster(t, f, strings.Fields(args)...); code != exitNoTargets || !strings.Contains(stderr, "no agent is known") {
+			t.Errorf("%s: exit %d: %s", args, code, stderr)
+		}
 	}
 }
 
@@ -121,7 +125,7 @@ func TestOutcome(t *testing.T) {
 		{counts{Total: 2, Succeeded: 1, Cancelled: 1}, exitUnreached},
 		{counts{Total: 2, Succeeded: 1, Queued: 1}, exitUnreached},
 	} {
-		if got := exitCode(outcome(tc.counts), io.Discard); got != tc.want {
+		if got := exitCode(outcome(command{State: "DONE", Counts: tc.counts}), io.Discard); got != tc.want {
 			t.Errorf("%+v: exit %d, want %d", tc.counts, got, tc.want)
 		}
 	}
@@ -139,7 +143,18 @@ func TestRunBuildsItsRequest(t *testing.T) {
 		{"--all --type ping --wait-offline", 0, `{"type":"ping","target":{"all":true},"when_offline":"QUEUE"}`},
 		{`--all --type t --input {"n":9007199254740993} --when-offline queue --expires-in 2d`, 0,
 			`{"type":"t","input":{"n":9007199254740993},"target":{"all":true},"expires_in":"2d","when_offline":"QUEUE"}`},
+		{"-l env=prod,role=db -l zone=a -- x", 0, `"target":{"where":"tags[\"env\"] == \"prod\" \u0026\u0026 tags[\"role\"] == \"db\" \u0026\u0026 tags[\"zone\"] == \"a\""}`},
+		{`--where os=="linux"||arch=="arm64" --tag a"b=c\d -- x`, 0, `"target":{"where":"(os==\"linux\"||arch==\"arm64\") \u0026\u0026 tags[\"a\\\"b\"] == \"c\\\\d\""}`},
+		{"--all --canary 1 --batch 10% --max-failures 2 --pause-between 5s --vanish-after 30s -- x", 0,
+			`"rollout":{"canary":"1","batch":"10%","max_failures":"2","pause_between":"5s","vanish_after":"30s"}`},
+		{"web-1 --label ticket=OPS-7 --label by=me --idempotent -- x", 0, `"idempotent":true,"labels":{"by":"me","ticket":"OPS-7"}`},
 		{"web-1 --all -- x", 1, "not both"},
+		{"web-1 -l env=prod -- x", 1, "not both"},
+		{"--all --where true -- x", 1, "not both"},
+		{"-l env -- x", 1, "NAME=VALUE"},
+		{"web-1 --label =x -- x", 1, "NAME=VALUE"},
+		{"web-1 --label a=1 --label a=2 -- x", 1, "twice"},
+		{"web-1 -- echo \xff", 1, "not UTF-8"},
 		{"-- x", 4, "no targets"},
 		{"web-1", 1, "needs"},
 		{"web-1 --", 1, "nothing to run"},
@@ -151,6 +166,7 @@ func TestRunBuildsItsRequest(t *testing.T) {
 	} {
 		var body json.RawMessage
 		f := &fakeService{t: t, answers: map[string]func(http.ResponseWriter, *http.Request){
+			"POST /v1/commands/preview": say(`{"total":1,"online":1,"fleet":1}`),
 			"POST /v1/commands": func(w http.ResponseWriter, r *http.Request) {
 				b, _ := io.ReadAll(r.Body)
 				body = b

@@ -39,6 +39,9 @@ func upCommand() *cli.Command {
 			&cli.DurationFlag{Name: "heartbeat", Usage: "shortest `TIME` between two heartbeats of an agent (default: 10s)", EnvVars: []string{"MUSTER_HEARTBEAT"}},
 			&cli.DurationFlag{Name: "offline-after", Usage: "`TIME` of silence after which an agent is OFFLINE (default: 5m)", EnvVars: []string{"MUSTER_OFFLINE_AFTER"}},
 			&cli.DurationFlag{Name: "grace", Usage: "`TIME` after expiry and timeout in which an agent may still report (default: 1m)", EnvVars: []string{"MUSTER_GRACE"}},
+			&cli.StringFlag{Name: "keep-for", Usage: "`TIME` that ended commands are kept, such as 30d, unless one of the next two is reached first", Value: "90d", EnvVars: []string{"MUSTER_KEEP_FOR"}},
+			&cli.IntFlag{Name: "keep-commands", Usage: "keep at most `N` ended commands", Value: 1_000_000, EnvVars: []string{"MUSTER_KEEP_COMMANDS"}},
+			&cli.StringFlag{Name: "keep-bytes", Usage: "remove ended commands, oldest first, when the history takes more than `BYTES`", Value: "64GiB", EnvVars: []string{"MUSTER_KEEP_BYTES"}},
 			logFlag(),
 		},
 		Action: func(c *cli.Context) error {
@@ -49,15 +52,17 @@ func upCommand() *cli.Command {
 			if c.NArg() > 0 {
 				return usagef("up takes no arguments, got %q", c.Args().First())
 			}
+			settings, err := settingsOf(c)
+			if err != nil {
+				return err
+			}
 			s := &server{
 				data:        c.String("data"),
 				south:       southbound{endpoints: c.StringSlice("listen-agents"), curve: c.Bool("curve"), insecure: c.Bool("insecure-southbound")},
 				listenHTTP:  c.String("listen-http"),
 				openMetrics: c.Bool("open-metrics"),
-				settings: coordinator.Config{
-					HeartbeatInterval: c.Duration("heartbeat"), OfflineAfter: c.Duration("offline-after"), Grace: c.Duration("grace"),
-				},
-				log: log,
+				settings:    settings,
+				log:         log,
 			}
 			return s.run(c.Context, func(at addresses) {
 				log.Info("serving", "agents", at.agents, "http", at.http, "token_file", at.tokenFile)
@@ -67,6 +72,25 @@ func upCommand() *cli.Command {
 			})
 		},
 	}
+}
+
+// settingsOf are the coordinator's.
+func settingsOf(c *cli.Context) (coordinator.Config, error) {
+	s := coordinator.Config{
+		HeartbeatInterval: c.Duration("heartbeat"), OfflineAfter: c.Duration("offline-after"), Grace: c.Duration("grace"),
+		KeepCommands: c.Int("keep-commands"),
+	}
+	if s.KeepCommands <= 0 {
+		return s, usagef("--keep-commands %d: want a number above 0", s.KeepCommands)
+	}
+	var err error
+	if s.KeepFor, err = durationOf(c.String("keep-for")); err != nil || s.KeepFor == 0 {
+		return s, usagef("--keep-for %q: want a time above 0 such as 12h or 30d", c.String("keep-for"))
+	}
+	if s.KeepBytes, err = bytesOf(c.String("keep-bytes")); err != nil {
+		return s, usagef("--keep-bytes %v", err)
+	}
+	return s, nil
 }
 
 func logFlag() cli.Flag {

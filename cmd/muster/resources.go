@@ -1,0 +1,87 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// What the subcommands ask of one resource, in the words of the REST service.
+
+func commandPath(id, rest string) string { return "/v1/commands/" + url.PathEscape(id) + rest }
+
+// submit posts a command. The same key makes it the same command, however often
+// it is posted.
+func (c *client) submit(ctx context.Context, req *request, key string) (raw json.RawMessage, cmd command, err error) {
+	if err := c.jsonWith(ctx, "POST", "/v1/commands", nil, http.Header{"Idempotency-Key": {key}}, req, &raw); err != nil {
+		return nil, command{}, err
+	}
+	err = json.Unmarshal(raw, &cmd)
+	return raw, cmd, err
+}
+
+// command asks for a command; with a wait the answer comes when it has ended, or
+// after the wait.
+func (c *client) command(ctx context.Context, id string, wait time.Duration) (raw json.RawMessage, cmd command, err error) {
+	query := url.Values{}
+	if wait > 0 {
+		query.Set("wait", wait.String())
+	}
+	if err := c.json(ctx, "GET", commandPath(id, ""), query, nil, &raw); err != nil {
+		return nil, command{}, err
+	}
+	err = json.Unmarshal(raw, &cmd)
+	return raw, cmd, err
+}
+
+// control is cancel, pause or resume.
+func (c *client) control(ctx context.Context, id, verb, reason string) (raw json.RawMessage, cmd command, err error) {
+	var body any
+	if reason != "" {
+		body = map[string]string{"reason": reason}
+	}
+	if err := c.json(ctx, "POST", commandPath(id, "/"+verb), nil, body, &raw); err != nil {
+		return nil, command{}, err
+	}
+	err = json.Unmarshal(raw, &cmd)
+	return raw, cmd, err
+}
+
+// targets lists those of a command, in a query that may be nil.
+func (c *client) targets(ctx context.Context, id string, query url.Values) ([]json.RawMessage, []target, error) {
+	raw, err := c.listWhere(ctx, commandPath(id, "/targets"), "targets", query, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	rows, err := decodeRows[target](raw)
+	return raw, rows, err
+}
+
+func outputPath(id, agent string) string {
+	return commandPath(id, "/targets/"+url.PathEscape(agent)+"/output")
+}
+
+// output opens what a program wrote to stdout or stderr; the caller closes it.
+func (c *client) output(ctx context.Context, id, agent, stream string) (io.ReadCloser, error) {
+	resp, err := c.do(ctx, "GET", outputPath(id, agent), url.Values{"stream": {stream}}, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	return resp.Body, nil
+}
+
+// events opens the event stream behind the event with the id after ("": from now).
+func (c *client) events(ctx context.Context, query url.Values, after string) (io.ReadCloser, error) {
+	header := http.Header{"Accept": {"text/event-stream"}}
+	if after != "" {
+		header.Set("Last-Event-ID", after)
+	}
+	resp, err := c.do(ctx, "GET", "/v1/events", query, header, nil)
+	if err != nil {
+		return nil, err
+	}
+	return resp.Body, nil
+}
