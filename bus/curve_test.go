@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -312,4 +314,70 @@ func TestC027OtherConnections(t *testing.T) {
 			t.Errorf("not refused: %v, %v", s.refused("curve_nonce"), s.refused("curve_box"))
 		}
 	})
+}
+
+// A frame that nobody will look at has to be opened all the same: it may be small.
+func TestC013CurveFramesAfterTheThird(t *testing.T) {
+	for _, c := range []struct {
+		size int
+		cut  bool
+	}{{4 << 10, false}, {4<<10 + 1, true}} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newStationOf(t, bus.Config{}, true)
+			r := s.enter()
+			r.register()
+			r.send(multi([]byte("muster.v1.Heartbeat"), nil, nil, make([]byte, c.size)))
+			if !c.cut {
+				r.nacked("muster.v1.Heartbeat", musterv1.Nack_MALFORMED)
+				r.served()
+				return
+			}
+			r.nacked("", musterv1.Nack_MALFORMED)
+			r.closed(2 * time.Second)
+			if s.refused("frame_count") != 1 {
+				t.Error("not counted")
+			}
+		})
+	}
+}
+
+// A message is in one piece on the wire of each peer, and in order, whatever the
+// sizes and however many send.
+func TestCurveManySenders(t *testing.T) {
+	s := newTCPCurveStation(t, bus.Config{}, everybody)
+	r := s.enter()
+	r.register()
+	p := s.peers()[0]
+	const senders, each = 8, 60
+	var wg sync.WaitGroup
+	for i := range senders {
+		wg.Go(func() {
+			for n := 0; n < each; {
+				size := []int{0, 100, 5_000, 40_000}[n%4]
+				err := p.Send(&musterv1.OutputChunk{CommandId: fmt.Sprint(i), Data: make([]byte, size), Offset: uint32(n)})
+				switch {
+				case err == nil:
+					n++
+				case errors.Is(err, bus.ErrQueueFull):
+					select { // one value wakes one of us
+					case <-p.Drained():
+					case <-time.After(time.Millisecond):
+					}
+				default:
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	next := map[string]uint32{}
+	for range senders * each {
+		var chunk musterv1.OutputChunk
+		r.receive(&chunk)
+		if chunk.Offset != next[chunk.CommandId] {
+			t.Fatalf("sender %s: %d, want %d", chunk.CommandId, chunk.Offset, next[chunk.CommandId])
+		}
+		next[chunk.CommandId]++
+	}
+	wg.Wait()
 }

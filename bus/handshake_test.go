@@ -218,27 +218,6 @@ func TestC005OldVersions(t *testing.T) {
 	})
 }
 
-// Strangers cannot fill the log.
-func TestC005LogIsRateLimited(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var lines lineCounter
-		net := newLoggedStation(t, &lines)
-		for range 500 {
-			net.knock(stream(t, "old-2-0")).closed(time.Second)
-		}
-		synctest.Wait()
-		if n := lines.count(); n != 1 {
-			t.Errorf("%d lines of one cause in no time, want 1", n)
-		}
-		time.Sleep(time.Minute)
-		net.knock(stream(t, "old-2-0")).closed(time.Second)
-		synctest.Wait()
-		if !strings.Contains(lines.last(), "left_out=499") {
-			t.Errorf("last line %q, want the number of those left out", lines.last())
-		}
-	})
-}
-
 func TestC006NewerVersionsAndDirtyPadding(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStation(t, bus.Config{})

@@ -23,7 +23,7 @@ type quietLog struct {
 
 	mu     sync.Mutex
 	causes map[string]*cause
-	missed int // lines without a cause of their own
+	missed int // lines too many of all together
 }
 
 type cause struct {
@@ -55,27 +55,26 @@ func (q *quietLog) line(level slog.Level, cause, msg string, args []any) {
 	q.log.Log(context.Background(), level, msg, args...)
 }
 
-// admit says whether a line may be written, and how many were not before it.
+// admit says whether a line may be written, and how many were not before it: of
+// its cause, or because there were too many of all together.
 func (q *quietLog) admit(name string) (missed int, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	now, left := time.Now(), &q.missed
+	now := time.Now()
 	c := q.causeLocked(name, now)
-	if c != nil {
-		left = &c.missed
-		if now.Before(c.next) {
-			c.missed++
-			return 0, false
-		}
-	}
-	if !q.limiter.AllowN(now, 1) {
-		*left++
+	if c != nil && now.Before(c.next) {
+		c.missed++
 		return 0, false
 	}
-	if c != nil {
-		c.next = now.Add(causeEvery)
+	if !q.limiter.AllowN(now, 1) {
+		q.missed++
+		return 0, false
 	}
-	missed, *left = *left, 0
+	missed, q.missed = q.missed, 0
+	if c != nil {
+		missed += c.missed
+		c.next, c.missed = now.Add(causeEvery), 0
+	}
 	return missed, true
 }
 

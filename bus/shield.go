@@ -16,5 +16,5 @@ func (b *core) recovered(err *error) {
 		return
 	}
 	*err = refuse("panic", "panic: %v", r)
-	b.log.error("panic", "panic in a callback", "err", r, "stack", string(debug.Stack()))
+	b.log.error((*err).Error(), "panic in a callback", "err", r, "stack", string(debug.Stack()))
 }

@@ -58,44 +58,6 @@ func newNet(s *station) *bustest.Net {
 	return net
 }
 
-// newLoggedStation is newStation with a log of its own.
-func newLoggedStation(t *testing.T, lines *lineCounter) *station {
-	s := buildLoggedStation(t, lines)
-	s.serve(newNet(s))
-	return s
-}
-
-func buildLoggedStation(t *testing.T, lines *lineCounter) *station {
-	return buildStation(t, bus.Config{Log: lines.logger()})
-}
-
-// lineCounter keeps the lines of a log.
-type lineCounter struct {
-	mu    sync.Mutex
-	lines []string
-}
-
-func (l *lineCounter) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.lines = append(l.lines, string(b))
-	return len(b), nil
-}
-
-func (l *lineCounter) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
-
-func (l *lineCounter) count() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return len(l.lines)
-}
-
-func (l *lineCounter) last() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.lines[len(l.lines)-1]
-}
-
 // newTCPStation runs a router on a port of the loopback interface.
 func newTCPStation(t *testing.T, cfg bus.Config) *station {
 	ln, err := bus.Listen("tcp://127.0.0.1:0")
