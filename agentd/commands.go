@@ -27,6 +27,7 @@ func (a *Agent) onCommand(link Link, m *musterv1.Command) error {
 	if !name.MatchString(m.Id) {
 		return &bus.NackError{Reason: musterv1.Nack_INVALID, Field: "id", Detail: "want a letter or digit, then up to 127 of those and . _ -"}
 	}
+	m = known(m)
 	h := &held{id: m.Id, command: m, received: a.cfg.clock.now(), lifetime: lifetime(m)}
 	var refusal *musterv1.Target
 	job, err := a.newJob(m)
@@ -34,15 +35,15 @@ func (a *Agent) onCommand(link Link, m *musterv1.Command) error {
 		refusal = a.rejected(m.Id, err.Error())
 	}
 	accepted := func(h *held, err error) { a.accepted(link, h, err) }
-	v, known := a.ledger.receive(h, refusal, accepted, a.ended)
+	v, there := a.ledger.receive(h, refusal, accepted, a.ended)
 	if v == isOld {
 		refusal = a.rejected(m.Id, "it is older than what this agent remembers, and may have run")
-		v, known = a.ledger.receive(h, refusal, accepted, a.ended)
+		v, there = a.ledger.receive(h, refusal, accepted, a.ended)
 	}
 	switch v {
 	case isKnown:
 		a.metrics.repeats.Inc()
-		a.tell(known)
+		a.tell(there)
 	case isOver:
 		a.metrics.repeats.Inc()
 		a.log.Debug("copy of a settled command", "cmd", m.Id)
@@ -50,6 +51,22 @@ func (a *Agent) onCommand(link Link, m *musterv1.Command) error {
 		a.busy(link, m.Id)
 	}
 	return nil
+}
+
+// known is what this agent knows of a command. What a newer coordinator adds is
+// as if it were not there: it neither counts nor is it kept.
+func known(m *musterv1.Command) *musterv1.Command {
+	return &musterv1.Command{
+		Id: m.Id, Type: m.Type, Name: m.Name, Input: m.Input, Labels: m.Labels, Idempotent: m.Idempotent,
+		Timeout: plain(m.Timeout), ExpiresIn: plain(m.ExpiresIn),
+	}
+}
+
+func plain(d *durationpb.Duration) *durationpb.Duration {
+	if d == nil {
+		return nil
+	}
+	return &durationpb.Duration{Seconds: d.Seconds, Nanos: d.Nanos}
 }
 
 func (a *Agent) busy(link Link, id string) {

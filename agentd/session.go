@@ -40,6 +40,7 @@ const (
 	defaultInterval = 10 * time.Second
 	longestInterval = time.Hour
 	longestHoldOff  = time.Hour
+	longestWindow   = time.Hour
 	refusedHoldOff  = 30 * time.Second // what was refused once is refused again for a while
 	maxRegister     = 60 << 10         // below the limit of a message before registration
 )
@@ -98,7 +99,7 @@ func (s *session) changed() {
 // onRegistered begins the heartbeats.
 func (s *session) onRegistered(link Link, m *musterv1.Registered) {
 	if s.dealer != nil {
-		s.dealer.SetReconnectWindow(max(0, m.ReconnectWindow.AsDuration()))
+		s.dealer.SetReconnectWindow(min(max(0, m.ReconnectWindow.AsDuration()), longestWindow))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
