@@ -76,13 +76,14 @@ func benchBus(ctx context.Context, o *options, cfg bus.Config) (err error) {
 	if err != nil {
 		return fmt.Errorf("libzmq's server %q: %w", cfg.Libzmq, err)
 	}
+	place := machine()
 	results, err := bus.Run(ctx, cfg, os.Stderr)
 	if err != nil {
 		return err
 	}
 	rates := results.Rates()
 	bars, missed := results.Bars()
-	facts := fmt.Sprintf("%s, libzmq %s; medians of %d rounds of %v.", machine(), strings.TrimSpace(string(version)), cfg.Runs, cfg.Time)
+	facts := fmt.Sprintf("%s; libzmq %s; medians of %d rounds of %v.", place, strings.TrimSpace(string(version)), cfg.Runs, cfg.Time)
 	err = o.publish("bus",
 		facts+"\n"+rates.Terminal()+"\n"+bars.Terminal(),
 		"## Round trips over the bus\n\n"+about+facts+"\n\n"+rates.Markdown()+"\n\n"+bars.Markdown())
@@ -116,12 +117,13 @@ func stall(ctx context.Context, args []string) error {
 	if cfg.Program, err = os.Executable(); err != nil {
 		return err
 	}
+	place := machine()
 	result, err := bus.RunStall(ctx, cfg, os.Stderr)
 	if err != nil {
 		return err
 	}
 	table, good := result.Table()
-	err = o.publish("stall", table.Terminal(), "## One peer stops reading\n\n"+aboutStall+machine()+".\n\n"+table.Markdown())
+	err = o.publish("stall", table.Terminal(), "## One peer stops reading\n\n"+aboutStall+place+".\n\n"+table.Markdown())
 	if err == nil && o.check && !good {
 		err = errMissed
 	}
@@ -129,5 +131,5 @@ func stall(ctx context.Context, args []string) error {
 }
 
 const aboutStall = `` + "`scripts/bench stall`" + `. 1,000 peers; one of them stops reading while 1,000 commands a second of 4 KiB are pushed to it, and its queue is full. p99 of the
-others' round trips, window 1, in pairs of runs with and without it; 
+others' round trips, window 1, in pairs of runs with and without it.
 `

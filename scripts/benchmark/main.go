@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"strings"
 	"syscall"
 
 	"github.com/musterhq/muster/scripts/benchmark/server"
@@ -47,7 +48,12 @@ func serve(ctx context.Context, args []string) error {
 	return server.Serve(ctx, args[0], os.Stdin, os.Stdout)
 }
 
-// machine is what the numbers depend on most.
+// machine is what the numbers depend on most. Ask before the work begins, which
+// is a load, too.
 func machine() string {
-	return fmt.Sprintf("%d cores, %s", runtime.NumCPU(), runtime.Version())
+	before := "unknown"
+	if b, err := os.ReadFile("/proc/loadavg"); err == nil {
+		before, _, _ = strings.Cut(string(b), " ")
+	}
+	return fmt.Sprintf("%d cores, %s, load average of other work before %s", runtime.NumCPU(), runtime.Version(), before)
 }
