@@ -23,6 +23,7 @@ type agent struct {
 	ended      bool // no more links
 	sequence   uint64
 	interval   time.Duration // between two beats
+	patience   time.Duration // with a link on which nothing comes
 	window     time.Duration // in which to come back after a good link broke
 	notBefore  time.Time     // no link before
 	heard      time.Time     // when anything came last
@@ -48,7 +49,7 @@ var (
 )
 
 func newAgent(f *Fleet, n int) *agent {
-	return &agent{fleet: f, n: n, id: fmt.Sprintf("%s%05d", f.cfg.Prefix, n), interval: defaultInterval}
+	return &agent{fleet: f, n: n, id: fmt.Sprintf("%s%05d", f.cfg.Prefix, n)}
 }
 
 // run connects, and connects again, until the agent vanishes or ctx ends.
@@ -123,6 +124,9 @@ func (a *agent) serve(l *link) error {
 	for {
 		if l.in.empty() {
 			l.flush() // what came together is answered together
+			if err := l.in.await(); err != nil {
+				return err
+			}
 		}
 		m, err := l.in.message()
 		if err != nil {

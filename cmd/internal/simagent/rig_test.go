@@ -135,7 +135,7 @@ func waitRegistered(t *testing.T, f *Fleet) {
 // eventually polls in the bubble's time.
 func eventually(t *testing.T, within time.Duration, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(within); !ok(); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(within); !ok(); time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("not within %v: %s", within, what)
 		}

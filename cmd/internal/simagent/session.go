@@ -1,6 +1,7 @@
 package simagent
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -84,12 +85,12 @@ func ipOf(l *link) string {
 
 func (a *agent) onRegistered(l *link, m *musterv1.Registered) error {
 	a.window = m.ReconnectWindow.AsDuration()
+	told := defaultInterval
 	if d := m.HeartbeatInterval.AsDuration(); d > 0 {
-		a.interval = d
+		told = d
 	}
-	if d := a.fleet.cfg.BeatInterval; d > 0 {
-		a.interval = d
-	}
+	a.interval = cmp.Or(a.fleet.cfg.BeatInterval, told)
+	a.patience = missedBeats * max(a.interval, told) // a load of many beats is no reason to leave sooner
 	for _, id := range m.SettledIds {
 		if a.journal.settle(id) != nil {
 			a.fleet.tally.acked.Add(1)
@@ -136,7 +137,7 @@ func (a *agent) beatOnce() *link {
 	if l == nil || !a.registered || a.ended {
 		return nil
 	}
-	if now.Sub(a.heard) >= missedBeats*a.interval {
+	if now.Sub(a.heard) >= a.patience {
 		l.fail(errSilent)
 		return nil
 	}
