@@ -124,7 +124,7 @@ func TestProgramsRefuseToStart(t *testing.T) {
 	f.waitOnline("a1")
 	dir := t.TempDir()
 	for _, tc := range []struct{ args, want string }{
-		{"muster up --data " + dir + " --listen-agents tcp://0.0.0.0:0", "loopback"},
+		{"muster up --data " + dir + " --curve --insecure-southbound", "exclude"},
 		{"muster up --data " + dir + " --listen-agents nonsense", "nonsense"},
 		{"muster up --data " + dir + " --listen-agents " + f.endpoint, "address already in use"},
 		{"muster up --data " + dir + " --listen-agents tcp://127.0.0.1:0 --listen-http " + strings.TrimPrefix(f.url, "http://"), "address already in use"},

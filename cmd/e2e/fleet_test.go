@@ -38,6 +38,15 @@ func startFleet(t *testing.T, upFlags ...string) *fleet {
 	return f
 }
 
+// startFleetAt listens for agents on another address of this host.
+func startFleetAt(t *testing.T, ip string, upFlags ...string) *fleet {
+	t.Helper()
+	f := newFleet(t, upFlags...)
+	f.endpoint = fmt.Sprintf("tcp://%s:%d", ip, freePort(t))
+	f.startCoordinator()
+	return f
+}
+
 // newFleet starts nothing.
 func newFleet(t *testing.T, upFlags ...string) *fleet {
 	t.Helper()
@@ -86,9 +95,17 @@ func (f *fleet) startCoordinator() {
 // startAgent starts one that may run exec; see waitOnline.
 func (f *fleet) startAgent(id string, flags ...string) *process {
 	f.t.Helper()
-	args := append([]string{"--coordinator", f.endpoint, "--data", filepath.Join(f.dir, id), "--id", id, "--allow", "exec"}, flags...)
+	return f.startAgentVia(f.endpoint, id, flags...)
+}
+
+// startAgentVia starts one that finds the coordinator at another endpoint.
+func (f *fleet) startAgentVia(endpoint, id string, flags ...string) *process {
+	f.t.Helper()
+	args := append([]string{"--coordinator", endpoint, "--data", f.agentDir(id), "--id", id, "--allow", "exec"}, flags...)
 	return startProcess(f.t, id, exec.Command(filepath.Join(bin, "muster-agentd"), args...))
 }
+
+func (f *fleet) agentDir(id string) string { return filepath.Join(f.dir, id) }
 
 func (f *fleet) tokenFile() string { return filepath.Join(f.dataFolder(), "admin.token") }
 
@@ -110,6 +127,7 @@ type agent struct {
 	ID         string
 	Status     string
 	RunID      string `json:"run_id"`
+	Address    string
 	Attributes struct{ PID int }
 }
 
@@ -126,6 +144,7 @@ type target struct {
 	ExitCode  *int      `json:"exit_code"`
 	StartTime time.Time `json:"start_time"`
 	EndTime   time.Time `json:"end_time"`
+	Late      *target
 }
 
 func (t target) final() bool {
@@ -134,6 +153,10 @@ func (t target) final() bool {
 
 // ask sends a REST request. An error means that no whole answer came.
 func (f *fleet) ask(method, path, body string) (status int, answer []byte, err error) {
+	return f.askWith(http.Header{}, method, path, body)
+}
+
+func (f *fleet) askWith(header http.Header, method, path, body string) (status int, answer []byte, err error) {
 	token, err := os.ReadFile(f.tokenFile())
 	if err != nil {
 		return 0, nil, err
@@ -142,6 +165,7 @@ func (f *fleet) ask(method, path, body string) (status int, answer []byte, err e
 	if err != nil {
 		return 0, nil, err
 	}
+	req.Header = header
 	req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
 	if body != "" {
 		req.Header.Set("Content-Type", "application/json")
@@ -230,6 +254,12 @@ func (f *fleet) waitDone(id string, within time.Duration) map[string]target {
 		return cmd.State == "DONE"
 	})
 	return f.targets(id)
+}
+
+// waitState returns when a target is in that state.
+func (f *fleet) waitState(id, agent, state string, within time.Duration) {
+	f.t.Helper()
+	eventually(f.t, within, fmt.Sprintf("%s is %s on %s", id, state, agent), func() bool { return f.targets(id)[agent].State == state })
 }
 
 func (f *fleet) targets(id string) map[string]target {
@@ -326,6 +356,20 @@ func linesOf(t *testing.T, file string) []string {
 		t.Fatal(err)
 	}
 	return strings.Fields(string(b))
+}
+
+func copyFile(t *testing.T, from, to string) {
+	t.Helper()
+	b, err := os.ReadFile(from)
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(to), 0o700)
+	}
+	if err == nil {
+		err = os.WriteFile(to, b, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // nonce is a word that nothing else has.

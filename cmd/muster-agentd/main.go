@@ -3,23 +3,20 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/musterhq/muster/cmd/internal/agentcmd"
 	"github.com/musterhq/muster/cmd/internal/arguments"
+	"github.com/musterhq/muster/cmd/internal/signals"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal kills
-	if err := newApp(os.Stdout, os.Stderr).RunContext(ctx, os.Args); err != nil {
+	signals.OutliveLog()
+	if err := newApp(os.Stdout, os.Stderr).RunContext(signals.Context(), os.Args); err != nil {
 		fmt.Fprintln(os.Stderr, "muster-agentd:", err)
 		os.Exit(1)
 	}

@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -28,15 +27,9 @@ func demoCommand() *cli.Command {
 		},
 		Action: func(c *cli.Context) error {
 			d := &demo{stdout: c.App.Writer, stderr: c.App.ErrWriter, once: c.Bool("once")}
-			ctx := c.Context
-			if !signal.Ignored(syscall.SIGHUP) { // the terminal was closed: clean up all the same
-				var stop context.CancelFunc
-				ctx, stop = signal.NotifyContext(ctx, syscall.SIGHUP)
-				defer stop()
-			}
-			err := d.run(ctx)
+			err := d.run(c.Context)
 			switch {
-			case ctx.Err() == nil:
+			case c.Context.Err() == nil:
 				return err
 			case d.once:
 				return &codedError{exitInterrupted, "interrupted"}

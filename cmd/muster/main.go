@@ -10,19 +10,16 @@ import (
 	"context"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
-	"syscall"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/musterhq/muster/cmd/internal/arguments"
+	"github.com/musterhq/muster/cmd/internal/signals"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal kills
-	os.Exit(run(ctx, os.Args, os.Stdout, os.Stderr))
+	os.Exit(run(signals.Context(), os.Args, os.Stdout, os.Stderr))
 }
 
 // run is the whole program; it returns the exit code.

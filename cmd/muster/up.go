@@ -19,6 +19,7 @@ import (
 
 	"github.com/musterhq/muster/bus"
 	"github.com/musterhq/muster/cmd/internal/keyfile"
+	"github.com/musterhq/muster/cmd/internal/signals"
 	"github.com/musterhq/muster/coordinator"
 	"github.com/musterhq/muster/coordinator/store/boltstore"
 	"github.com/musterhq/muster/northbound"
@@ -56,6 +57,7 @@ func upCommand() *cli.Command {
 			if err != nil {
 				return err
 			}
+			signals.OutliveLog()
 			s := &server{
 				data:        c.String("data"),
 				south:       southbound{endpoints: c.StringSlice("listen-agents"), curve: c.Bool("curve"), insecure: c.Bool("insecure-southbound")},
