@@ -30,6 +30,7 @@ type fakeCoordinator struct {
 	targets   []*musterv1.Target
 	output    map[string][]byte // by command and stream
 	chunks    int
+	ends      int // final Targets, repeats too
 	busy      []string
 	nacks     []*musterv1.Nack
 	goodbyes  int
@@ -60,6 +61,9 @@ func serve(t *testing.T, ln net.Listener) *fakeCoordinator {
 	bus.Handle(mux, func(p *bus.Peer, _ *musterv1.Envelope, m *musterv1.Target) (err error) {
 		c.note(func() {
 			c.targets = append(c.targets, m)
+			if m.State >= musterv1.Target_SUCCEEDED {
+				c.ends++
+			}
 			switch {
 			case m.State < musterv1.Target_SUCCEEDED, c.silent:
 			case c.refuse != nil && c.refuse(m):
@@ -127,7 +131,7 @@ func (c *fakeCoordinator) until(t *testing.T, what string, is func() bool) {
 		case <-late.C:
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			t.Fatalf("waited in vain for %s; targets %v, busy %v, nacks %v", what, c.targets, c.busy, c.nacks)
+			t.Fatalf("waited in vain for %s; busy %v, nacks %v, targets %.4000s", what, c.busy, c.nacks, fmt.Sprint(c.targets))
 		}
 	}
 }

@@ -9,12 +9,17 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/musterhq/muster/bus"
 	"github.com/musterhq/muster/plugin"
@@ -35,6 +40,9 @@ func TestMain(m *testing.M) {
 }
 
 func childAgent(dir, endpoint string) error {
+	if err := limitChild(dir); err != nil {
+		return err
+	}
 	a, err := New(Config{Dir: dir, ID: "a", Allow: []string{"exec"}, StopGrace: time.Second})
 	if err != nil {
 		return err
@@ -47,7 +55,33 @@ func childAgent(dir, endpoint string) error {
 	if hold := os.Getenv("AGENTD_TEST_HOLD"); hold != "" {
 		a.journal.faults.sync = holdAt(hold)
 	}
+	go tellGoroutines()
 	return a.Run(context.Background())
+}
+
+// limitChild takes from this process what a test wants it to do without.
+func limitChild(dir string) error {
+	if n, _ := strconv.ParseUint(os.Getenv("AGENTD_TEST_NOFILE"), 10, 32); n > 0 {
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: n, Max: n}); err != nil {
+			return fmt.Errorf("limit of files: %w", err)
+		}
+	}
+	if size := os.Getenv("AGENTD_TEST_TMPFS"); size != "" {
+		// In a mount namespace of its own: the mount goes with this process.
+		if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size="+size+",mode=700"); err != nil {
+			return fmt.Errorf("tmpfs: %w", err)
+		}
+	}
+	return nil
+}
+
+// tellGoroutines prints how many there are at each SIGUSR1.
+func tellGoroutines() {
+	ask := make(chan os.Signal, 1)
+	signal.Notify(ask, syscall.SIGUSR1)
+	for range ask {
+		fmt.Println(runtime.NumGoroutine())
+	}
 }
 
 // holdAt stops the process for ever once the journal has, on disk, a record of
@@ -83,6 +117,9 @@ func startChild(t *testing.T, dir, endpoint string, env ...string) *child {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), append(env, "AGENTD_TEST_DIR="+dir, "AGENTD_TEST_ENDPOINT="+endpoint)...)
+	if slices.ContainsFunc(env, func(kv string) bool { return strings.HasPrefix(kv, "AGENTD_TEST_TMPFS=") }) {
+		cmd.SysProcAttr = ownMounts()
+	}
 	out, err := cmd.StdoutPipe()
 	if err == nil {
 		cmd.Stderr = t.Output()
@@ -94,6 +131,18 @@ func startChild(t *testing.T, dir, endpoint string, env ...string) *child {
 	c := &child{cmd: cmd, out: bufio.NewReader(out)}
 	t.Cleanup(c.kill)
 	return c
+}
+
+// ownMounts gives a process a mount namespace, with a user namespace where
+// somebody else than root runs the tests.
+func ownMounts() *syscall.SysProcAttr {
+	a := &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
+	if os.Geteuid() != 0 {
+		a.Cloneflags |= syscall.CLONE_NEWUSER
+		a.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}}
+		a.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}}
+	}
+	return a
 }
 
 // kill is kill -9.

@@ -236,7 +236,11 @@ func TestC069NothingIsLeftOfARun(t *testing.T) {
 	}
 	Run(t.Context(), sh(t, `:`))
 	goroutines, fds := runtime.NumGoroutine(), files()
-	for range 5 {
+	runs := 5
+	if long {
+		runs = 100
+	}
+	for range runs {
 		p := sh(t, `setsid sleep 600 & echo OK`)
 		p.Drain = 20 * time.Millisecond
 		Run(t.Context(), p)
