@@ -15,7 +15,7 @@ func TestFleetAnswersEveryCommand(t *testing.T) {
 		f, stop := r.fleet(Config{Agents: 200, ResultSize: 300, OutputSize: 1000})
 		waitRegistered(t, f)
 		for range 5 {
-			cmd := r.waitState(r.submit(&musterv1.Command{}), musterv1.Command_DONE, time.Minute)
+			cmd := r.waitState(r.Submit(&musterv1.Command{}), musterv1.Command_DONE, time.Minute)
 			if cmd.Counts.Succeeded != 200 {
 				t.Errorf("got %v", cmd.Counts)
 			}
@@ -44,13 +44,13 @@ func TestFleetFailsAndVanishesAsTold(t *testing.T) {
 		for _, f := range []*Fleet{failing, vanishing, halves, slow} {
 			waitRegistered(t, f)
 		}
-		id := r.submit(&musterv1.Command{Timeout: durationpb.New(time.Second), ExpiresIn: durationpb.New(time.Minute)})
+		id := r.Submit(&musterv1.Command{Timeout: durationpb.New(time.Second), ExpiresIn: durationpb.New(time.Minute)})
 		time.Sleep(5 * time.Second)
 		halved := halves.Report().Failed
 		if halved < 20 || halved > 80 {
 			t.Errorf("%d of 100 failed, want about half", halved)
 		}
-		if c := r.command(id).Counts; c.Failed != 50+uint32(halved) || c.Running != 10 {
+		if c := r.Command(id).Counts; c.Failed != 50+uint32(halved) || c.Running != 10 {
 			t.Errorf("after a while: %v", c)
 		}
 		c := r.waitState(id, musterv1.Command_DONE, 2*time.Minute).Counts
@@ -70,9 +70,9 @@ func TestFleetOutlivesTheCoordinator(t *testing.T) {
 	rigTest(t, coordinator.Config{}, func(t *testing.T, r *rig) {
 		f, stop := r.fleet(Config{Agents: 100, Delay: 5 * time.Second})
 		waitRegistered(t, f)
-		id := r.submit(&musterv1.Command{})
+		id := r.Submit(&musterv1.Command{})
 		time.Sleep(time.Second)
-		r.stop()
+		r.Stop()
 		time.Sleep(10 * time.Second) // all end meanwhile
 		r.start()
 		if c := r.waitState(id, musterv1.Command_DONE, time.Minute).Counts; c.Succeeded != 100 {
@@ -91,12 +91,12 @@ func TestFleetStopsCancelledCommands(t *testing.T) {
 	rigTest(t, coordinator.Config{}, func(t *testing.T, r *rig) {
 		f, stop := r.fleet(Config{Agents: 20, Delay: time.Hour})
 		waitRegistered(t, f)
-		id := r.submit(&musterv1.Command{})
-		eventually(t, time.Minute, "all run", func() bool { return r.command(id).Counts.Running == 20 })
-		if _, err := r.cmds.CancelCommand(t.Context(), &musterv1.ControlCommandRequest{Id: id}); err != nil {
+		id := r.Submit(&musterv1.Command{})
+		eventually(t, time.Minute, "all run", func() bool { return r.Command(id).Counts.Running == 20 })
+		if _, err := r.Commands.CancelCommand(t.Context(), &musterv1.ControlCommandRequest{Id: id}); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, time.Minute, "all are stopped", func() bool { return r.command(id).Counts.Interrupted == 20 })
+		eventually(t, time.Minute, "all are stopped", func() bool { return r.Command(id).Counts.Interrupted == 20 })
 		stop()
 		if got := f.Report(); got.Cancelled != 20 || got.Answered != 20 {
 			t.Errorf("got %+v", got)

@@ -34,6 +34,8 @@ type witness struct {
 	marked   map[uint32]bool // by the target's place in the list
 }
 
+func newWitness(s store.Store) *witness { return &witness{Store: s, marked: map[uint32]bool{}} }
+
 func (w *witness) Commit(ctx context.Context, b store.Batch) (store.Result, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -89,14 +91,10 @@ func (a *agent) knows(id string) bool {
 // meanwhile what the test is about.
 func rolloutTest(t *testing.T, cfg Config, meanwhile func(r *rig, f *Fleet)) {
 	rigTest(t, coordinator.Config{HeartbeatInterval: time.Minute}, func(t *testing.T, r *rig) {
-		w := &witness{Store: r.store, marked: map[uint32]bool{}}
-		r.stop()
-		r.store = w
-		r.start()
 		cfg.Agents = rolloutAgents
 		f, _ := r.fleet(cfg)
 		waitRegistered(t, f)
-		id := r.submit(&musterv1.Command{
+		id := r.Submit(&musterv1.Command{
 			Rollout:   &musterv1.Rollout{Canary: "1", Batch: "10%", MaxFailures: "2", VanishAfter: durationpb.New(vanishAfter)},
 			ExpiresIn: durationpb.New(10 * time.Minute), Timeout: durationpb.New(time.Minute),
 		})
@@ -110,7 +108,7 @@ func rolloutTest(t *testing.T, cfg Config, meanwhile func(r *rig, f *Fleet)) {
 			t.Errorf("%d agents got it, at most %d may", len(got), atMost)
 		}
 		for _, i := range got {
-			if !w.wasMarked(i) {
+			if !r.store.wasMarked(i) {
 				t.Errorf("target %d was sent after the failure that was one too many", i)
 			}
 		}
@@ -118,7 +116,7 @@ func rolloutTest(t *testing.T, cfg Config, meanwhile func(r *rig, f *Fleet)) {
 		if n := len(reached(f, id)); n != len(got) {
 			t.Errorf("%d more got it after the halt", n-len(got))
 		}
-		if cmd := r.command(id); cmd.State != musterv1.Command_HALTED {
+		if cmd := r.Command(id); cmd.State != musterv1.Command_HALTED {
 			t.Errorf("later it is %s", cmd.State)
 		}
 	})
@@ -146,7 +144,7 @@ func restarts(r *rig, f *Fleet) {
 	r.t.Helper()
 	for _, n := range []int64{1, 2} {
 		eventually(r.t, time.Minute, "somebody has got it", func() bool { return f.Report().Commands >= n })
-		r.stop()
+		r.Stop()
 		time.Sleep(3 * time.Second)
 		r.start()
 	}
@@ -163,7 +161,7 @@ func TestRolloutWhoseAgentsVanishStopsOverRestarts(t *testing.T) {
 func TestHaltedRolloutStaysSoOverARestart(t *testing.T) {
 	rolloutTest(t, Config{Spare: 1, Fail: 1}, func(r *rig, f *Fleet) {
 		eventually(r.t, time.Minute, "it has failed too often", func() bool { return f.Report().Acked > 1+allowed })
-		r.stop()
+		r.Stop()
 		r.start()
 	})
 }
