@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -31,9 +30,9 @@ type Coordinator struct {
 	keys     *keyring
 	pulse    pulse
 	journals journals
-	ended    atomic.Int64 // commands with a summary; negative: not counted yet
-	from0    store.Rev    // the watch starts here
-	deciding sync.Mutex   // held while a decision about a command is stored
+	kept     *retention
+	from0    store.Rev  // the watch starts here
+	deciding sync.Mutex // held while a decision about a command is stored
 }
 
 // New makes a coordinator from what the store holds; the store must have been
@@ -43,7 +42,7 @@ func New(ctx context.Context, s store.Store, cfg Config) (*Coordinator, error) {
 	cfg = cfg.withDefaults()
 	c := &Coordinator{cfg: cfg, store: s, log: cfg.Log, metrics: newMetrics(cfg.Metrics)}
 	c.fleet = newFleet(time.Now())
-	c.ended.Store(-1)
+	c.kept = newRetention(c)
 	c.keys = newKeyring()
 	c.ledger = newLedger(cfg.InFlight)
 	c.feed = newFeed(cfg.EventHistory)
@@ -76,7 +75,7 @@ func (c *Coordinator) Run(ctx context.Context) error {
 	g.Go(func() error { return c.dispatch.run(ctx) })
 	g.Go(func() error { return c.followLoop(ctx) })
 	g.Go(func() error { return c.pulseLoop(ctx) })
-	g.Go(func() error { return c.pruneLoop(ctx) })
+	g.Go(func() error { return c.kept.run(ctx) })
 	err := g.Wait()
 	c.ledger.stop()
 	c.fleet.stop()

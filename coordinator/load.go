@@ -347,18 +347,9 @@ func (c *Coordinator) applyEnd(kv store.KV) (*musterv1.Event, error) {
 		return nil, nil
 	}
 	c.ledger.close(id)
-	c.countEnd()
+	c.kept.count()
 	c.log.Info("command done", "cmd", id, "type", cmd.Type, "targets", sum.Counts.GetTotal(), "succeeded", sum.Counts.GetSucceeded())
 	return commandEvent(finish(cmd, sum)), nil
-}
-
-// countEnd counts an ended command, once the others are counted.
-func (c *Coordinator) countEnd() {
-	for n := c.ended.Load(); n >= 0; n = c.ended.Load() {
-		if c.ended.CompareAndSwap(n, n+1) {
-			return
-		}
-	}
 }
 
 // finish makes an ended command from how it was submitted and its summary.

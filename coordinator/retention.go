@@ -3,16 +3,20 @@ package coordinator
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
+
+	"github.com/oklog/ulid/v2"
 
 	"github.com/musterhq/muster/coordinator/store"
 	musterv1 "github.com/musterhq/muster/proto/muster/v1"
 )
 
 const (
-	pruneEvery  = 10 * time.Second
-	pruneAtOnce = 2000           // commands removed in one pass, so that a pass is short
-	keepKeysFor = 24 * time.Hour // an Idempotency-Key is honoured that long
+	pruneEvery  = 10 * time.Second // a round; an earlier one …
+	pruneAfter  = 500              // … after so many commands have ended
+	pruneAtOnce = 2000             // commands removed in one pass, so that a pass is short
+	keepKeysFor = 24 * time.Hour   // an Idempotency-Key is honoured that long
 )
 
 // sized is a store that knows how many bytes its rows take.
@@ -20,20 +24,53 @@ type sized interface {
 	Used() (bytes int64, err error)
 }
 
-// pruneLoop keeps the history within its limits of age, number and size. It
+// retention keeps the history within its limits of age, number and size. It
 // takes ended commands only, oldest first, and never an open one.
-func (c *Coordinator) pruneLoop(ctx context.Context) error {
+type retention struct {
+	c     *Coordinator
+	ended atomic.Int64        // commands with a summary; negative: not counted yet
+	fresh int                 // of them counted since the start; of the follower alone
+	early chan struct{}       // cap 1: it is time for a round
+	told  map[string]struct{} // records that cannot be read
+}
+
+func newRetention(c *Coordinator) *retention {
+	r := &retention{c: c, early: make(chan struct{}, 1), told: map[string]struct{}{}}
+	r.ended.Store(-1)
+	return r
+}
+
+// count counts an ended command, once the others are counted. After some it does
+// not wait for the next round: how large the file grows shall not depend on the
+// pace of the commands.
+func (r *retention) count() {
+	for n := r.ended.Load(); n >= 0; n = r.ended.Load() {
+		if !r.ended.CompareAndSwap(n, n+1) {
+			continue
+		}
+		if r.fresh++; r.fresh%pruneAfter == 0 {
+			select {
+			case r.early <- struct{}{}:
+			default:
+			}
+		}
+		return
+	}
+}
+
+func (r *retention) run(ctx context.Context) error {
 	t := time.NewTicker(pruneEvery)
 	defer t.Stop()
 	for keys := time.Now(); ; {
-		n, err := c.prune(ctx, time.Now())
+		n, err := r.prune(ctx, time.Now())
 		if err != nil && ctx.Err() == nil {
-			c.log.Error("history not pruned", "err", err)
+			r.c.log.Error("history not pruned", "err", err)
+			pause(ctx, time.Second)
 		}
 		if time.Since(keys) > time.Hour {
 			keys = time.Now()
-			if err := c.pruneKeys(ctx, keys.Add(-keepKeysFor)); err != nil && ctx.Err() == nil {
-				c.log.Error("old Idempotency-Keys not removed", "err", err)
+			if err := r.pruneKeys(ctx, keys.Add(-keepKeysFor)); err != nil && ctx.Err() == nil {
+				r.c.log.Error("old Idempotency-Keys not removed", "err", err)
 			}
 		}
 		if n == pruneAtOnce {
@@ -41,6 +78,7 @@ func (c *Coordinator) pruneLoop(ctx context.Context) error {
 		}
 		select {
 		case <-t.C:
+		case <-r.early:
 		case <-ctx.Done():
 			return nil
 		}
@@ -49,81 +87,104 @@ func (c *Coordinator) pruneLoop(ctx context.Context) error {
 
 // prune removes what is over a limit, up to pruneAtOnce commands, and returns
 // their number.
-func (c *Coordinator) prune(ctx context.Context, now time.Time) (n int, err error) {
-	surplus, err := c.surplus(ctx)
+func (r *retention) prune(ctx context.Context, now time.Time) (n int, err error) {
+	surplus, err := r.surplus(ctx)
 	if err != nil {
 		return 0, err
 	}
-	var after []byte
-	for n < pruneAtOnce && ctx.Err() == nil {
-		page, err := c.store.Scan(ctx, spaceHistory, store.Range{Prefix: []byte(sumPrefix), After: after, Limit: 100})
+	old := now.Add(-r.c.cfg.KeepFor)
+	rest := removal{store: r.c.store}
+	removed := func(err error) (int, error) {
+		if err == nil {
+			err = rest.flush(ctx)
+		}
 		if err != nil {
-			return n, err
+			r.ended.Store(-1) // how much of it is done is not known
+			return 0, err
+		}
+		r.ended.Add(int64(-n))
+		return n, nil
+	}
+	var after []byte
+	for n < pruneAtOnce {
+		page, err := r.c.store.Scan(ctx, spaceHistory, store.Range{Prefix: []byte(sumPrefix), After: after, Limit: 200})
+		if err != nil {
+			return removed(err)
 		}
 		for _, kv := range page.Items {
 			after = kv.Key
 			id, _ := splitKey(kv.Key, sumPrefix)
-			sum := &musterv1.CommandSummary{}
-			if err := decode(kv.Key, kv.Value, sum); err != nil {
-				c.log.Error("a record that cannot be read goes by the count only", "err", err)
-			} else if n >= surplus && !sum.EndTime.AsTime().Before(now.Add(-c.cfg.KeepFor)) {
-				return n, nil // the rest is newer
+			if n >= surplus && !madeBefore(id, old) {
+				return removed(nil) // what was made since then cannot have ended before
 			}
-			if sum.EndTime == nil && n >= surplus {
+			if n >= surplus && !r.endedBefore(kv, old) {
 				continue
 			}
-			if err := c.remove(ctx, id); err != nil {
-				return n, fmt.Errorf("command %s: %w", id, err)
+			if err := rest.add(ctx, id); err != nil {
+				return removed(fmt.Errorf("command %s: %w", id, err))
 			}
-			c.ended.Add(-1)
 			if n++; n == pruneAtOnce {
-				return n, nil
+				break
 			}
 		}
 		if !page.More {
 			break
 		}
 	}
-	return n, nil
+	return removed(nil)
+}
+
+// madeBefore goes by the time in a command's id.
+func madeBefore(id string, t time.Time) bool {
+	made, err := ulid.ParseStrict(id)
+	return err != nil || made.Time() < ulid.Timestamp(t)
+}
+
+// endedBefore goes by the record's own time. One that cannot be read goes by the
+// count only, and is told once.
+func (r *retention) endedBefore(kv store.KV, t time.Time) bool {
+	sum := &musterv1.CommandSummary{}
+	err := decode(kv.Key, kv.Value, sum)
+	if _, told := r.told[string(kv.Key)]; err != nil && !told {
+		r.told[string(kv.Key)] = struct{}{}
+		r.c.log.Error("an old record cannot be read; it is removed when there are too many", "err", err)
+	}
+	return err == nil && sum.EndTime != nil && sum.EndTime.AsTime().Before(t)
 }
 
 // surplus is how many ended commands are too many, by number and by size.
-func (c *Coordinator) surplus(ctx context.Context) (int, error) {
-	ended := c.ended.Load()
+func (r *retention) surplus(ctx context.Context) (int, error) {
+	ended := r.ended.Load()
 	if ended < 0 { // not counted since the start
 		n := int64(0)
-		err := c.each(ctx, spaceHistory, sumPrefix, func(store.KV) error { n++; return nil })
+		err := r.c.each(ctx, spaceHistory, sumPrefix, func(store.KV) error { n++; return nil })
 		if err != nil {
 			return 0, err
 		}
-		c.ended.CompareAndSwap(ended, n)
+		r.ended.CompareAndSwap(ended, n)
 		ended = n
 	}
-	over := max(0, int(ended)-c.cfg.KeepCommands)
-	if s, ok := c.store.(sized); ok && c.cfg.KeepBytes > 0 {
+	over := max(0, int(ended)-r.c.cfg.KeepCommands)
+	if s, ok := r.c.store.(sized); ok && r.c.cfg.KeepBytes > 0 {
 		used, err := s.Used()
 		if err != nil {
 			return 0, err
 		}
-		if used > c.cfg.KeepBytes { // as large a part of the commands as of the bytes
-			over = max(over, int(ended*(used-c.cfg.KeepBytes)/used)+1)
+		if used > r.c.cfg.KeepBytes { // as large a part of the commands as of the bytes
+			over = max(over, int(ended*(used-r.c.cfg.KeepBytes)/used)+1)
 		}
 	}
 	return over, nil
 }
 
-// remove deletes all that belongs to an ended command, its head last, so that a
-// removal cut short is taken up again.
-func (c *Coordinator) remove(ctx context.Context, id string) error {
-	var b store.Batch
-	flush := func(min int) error {
-		if len(b.Ops) <= min {
-			return nil
-		}
-		_, err := c.store.Commit(ctx, b)
-		b.Ops = nil
-		return err
-	}
+// removal deletes all rows of commands, many in a commit. A command's summary
+// goes last, so that a removal cut short is taken up again.
+type removal struct {
+	store store.Store
+	ops   []store.Op
+}
+
+func (r *removal) add(ctx context.Context, id string) error {
 	for _, p := range []struct {
 		space  store.Space
 		prefix string
@@ -132,21 +193,33 @@ func (c *Coordinator) remove(ctx context.Context, id string) error {
 		{spaceHistory, ctlPrefix + id}, {spaceBulk, outputPrefix + id + "/"}, {spaceBulk, targetsPrefix + id + "/"},
 		{spaceHistory, cmdPrefix + id}, {spaceHistory, sumPrefix + id},
 	} {
-		err := c.each(ctx, p.space, p.prefix, func(kv store.KV) error {
-			b.Ops = append(b.Ops, store.Op{Kind: store.Delete, Space: p.space, Key: kv.Key})
-			return flush(store.MaxOps / 2)
+		err := eachRow(ctx, r.store, p.space, []byte(p.prefix), nil, func(kv store.KV) error {
+			r.ops = append(r.ops, store.Op{Kind: store.Delete, Space: p.space, Key: kv.Key})
+			if len(r.ops) < store.MaxOps/2 { // half a batch: writes that wait behind it wait less
+				return nil
+			}
+			return r.flush(ctx)
 		})
 		if err != nil {
 			return err
 		}
 	}
-	return flush(0)
+	return nil
+}
+
+func (r *removal) flush(ctx context.Context) error {
+	if len(r.ops) == 0 {
+		return nil
+	}
+	_, err := r.store.Commit(ctx, store.Batch{Ops: r.ops})
+	r.ops = nil
+	return err
 }
 
 // pruneKeys forgets Idempotency-Keys made before t.
-func (c *Coordinator) pruneKeys(ctx context.Context, t time.Time) error {
+func (r *retention) pruneKeys(ctx context.Context, t time.Time) error {
 	var b store.Batch
-	err := c.each(ctx, spaceHistory, idemPrefix, func(kv store.KV) error {
+	err := r.c.each(ctx, spaceHistory, idemPrefix, func(kv store.KV) error {
 		row := &musterv1.Idempotency{}
 		if err := decode(kv.Key, kv.Value, row); err == nil && row.CreateTime.AsTime().Before(t) {
 			b.Ops = append(b.Ops, store.Op{Kind: store.Delete, Space: spaceHistory, Key: kv.Key})
@@ -154,12 +227,12 @@ func (c *Coordinator) pruneKeys(ctx context.Context, t time.Time) error {
 		if len(b.Ops) < store.MaxOps/2 {
 			return nil
 		}
-		_, err := c.store.Commit(ctx, b)
+		_, err := r.c.store.Commit(ctx, b)
 		b.Ops = nil
 		return err
 	})
 	if err == nil && len(b.Ops) > 0 {
-		_, err = c.store.Commit(ctx, b)
+		_, err = r.c.store.Commit(ctx, b)
 	}
 	return err
 }

@@ -80,6 +80,34 @@ func TestC112RetentionGoesByAgeAndPassesABadRecord(t *testing.T) {
 	})
 }
 
+func TestC112ACommandThatEndedLateHidesNoOlderOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.cfg.KeepFor = time.Hour
+		r.start()
+		a := r.peer("a").join()
+		defer func() { a.leave(); r.stop(); r.store.Close() }()
+		long, quick := to("a"), to("a")
+		long.ExpiresIn, long.Timeout = lasting(3*time.Hour), lasting(3*time.Hour)
+		first, second := r.submit(long).Id, r.submit(quick).Id
+		a.report(second, musterv1.Target_SUCCEEDED)
+		time.Sleep(90 * time.Minute)
+		if got := walk(t, r, &musterv1.ListCommandsRequest{}); len(got) != 1 || got[0] != first {
+			t.Errorf("left while the first runs: %v", got)
+		}
+		third := r.submit(to("a")).Id
+		a.report(first, musterv1.Target_SUCCEEDED)
+		a.report(third, musterv1.Target_SUCCEEDED)
+		time.Sleep(50 * time.Minute)
+		fourth := r.submit(to("a")).Id
+		a.report(fourth, musterv1.Target_SUCCEEDED)
+		time.Sleep(20 * time.Minute)
+		if got := walk(t, r, &musterv1.ListCommandsRequest{}); len(got) != 1 || got[0] != fourth {
+			t.Errorf("left are %v, want %s", got, fourth)
+		}
+	})
+}
+
 func TestOldIdempotencyKeysAreForgotten(t *testing.T) {
 	fleetTest(t, func(t *testing.T, r *rig) {
 		a := r.peer("a").join()
