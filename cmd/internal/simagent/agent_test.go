@@ -54,6 +54,15 @@ func TestCopyOfARunningCommandIsNotStarted(t *testing.T) {
 	})
 }
 
+func TestBriefAgentTellsOnlyTheEnd(t *testing.T) {
+	stationTest(t, Config{Brief: true, Delay: time.Second}, func(t *testing.T, s *station) {
+		s.say(&musterv1.Command{Id: "c1"}, &musterv1.Command{Id: "c1"})
+		s.wantTold()
+		time.Sleep(2 * time.Second)
+		s.wantTold(succeeded)
+	})
+}
+
 // The copies that may still be on a link when a command is settled are known, even
 // behind as many others as may be in flight.
 func TestSettledCommandsAreRemembered(t *testing.T) {

@@ -142,7 +142,7 @@ func (a *agent) retryOnce(e *entry) *link {
 // tellLocked says where a command stands, if there is somebody to hear it; what
 // is not heard is in the next Register.
 func (a *agent) tellLocked(e *entry) {
-	if a.link == nil || !a.registered {
+	if a.link == nil || !a.registered || a.fleet.cfg.Brief && !isFinal(e.state) {
 		return
 	}
 	if isFinal(e.state) {

@@ -27,7 +27,8 @@ type Config struct {
 	Fail         float64       // share of commands that end FAILED (none)
 	Vanish       float64       // share of commands at which the agent leaves for ever, without a word (none)
 
-	Spare int // commands at first that neither fail nor make an agent vanish, so that canaries get through (none)
+	Brief bool // tell only how commands end, not that they are received and run
+	Spare int  // commands at first that neither fail nor make an agent vanish, so that canaries get through (none)
 
 	Log *slog.Logger // (discard)
 }

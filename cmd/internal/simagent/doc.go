@@ -14,13 +14,14 @@
 //
 // # Why it has a client of its own
 //
-// A bus.Dealer is made for one agent in a process. It costs about 20 KiB, most of
-// it counters, and up to two goroutines. Here the coordinator shares the machine
+// A bus.Dealer is made for one agent in a process. It costs about 20 KiB of resident
+// memory, most of it counters, and up to two goroutines. Here the coordinator shares the machine
 // with ten thousand of them, so each is to cost little memory and few wake-ups:
 // one goroutine that waits for bytes, one timer, a receive buffer of half a
 // kilobyte and, while there is something to send, a buffer from a pool. What
-// comes in together is answered in one write. That is under 6 KiB for each agent.
+// comes in together is answered in one write. An idle agent is 1.6 KiB of heap and
+// a stack of 4 KiB, about 7 KiB of resident memory.
 //
 // It trusts its coordinator more than package bus does: sizes are bounded, and
-// that is all.
+// that is all. It does not speak CURVE: that wants an approved key for each agent.
 package simagent
