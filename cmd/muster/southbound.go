@@ -67,7 +67,7 @@ func (s southbound) open() (gates []gate, err error) {
 	for _, endpoint := range s.endpoints {
 		ln, err := bus.Listen(endpoint)
 		if err != nil {
-			return gates, fmt.Errorf("listen for agents: %w", err)
+			return gates, fmt.Errorf("--listen-agents %s: %w", endpoint, err)
 		}
 		g := gate{Listener: ln, curve: s.curve}
 		if tcp, ok := ln.Addr().(*net.TCPAddr); ok && !tcp.IP.IsLoopback() {

@@ -129,9 +129,9 @@ type addresses struct {
 // closed. It calls ready once, when agents and operators can connect.
 func (s *server) run(ctx context.Context, ready func(addresses)) (err error) {
 	if err := os.MkdirAll(s.data, 0o700); err != nil {
-		return err
+		return fmt.Errorf("--data %s: %w", s.data, err)
 	}
-	db, err := boltstore.Open(filepath.Join(s.data, "muster.db"), boltstore.Options{Log: s.log}, coordinator.Spaces...)
+	db, err := boltstore.Open(filepath.Join(s.data, storeFile), boltstore.Options{Log: s.log}, coordinator.Spaces...)
 	if err != nil {
 		return err
 	}
@@ -162,7 +162,7 @@ func (s *server) run(ctx context.Context, ready func(addresses)) (err error) {
 	}
 	httpLn, err := net.Listen("tcp", s.listenHTTP)
 	if err != nil {
-		return fmt.Errorf("REST service: %w", err)
+		return fmt.Errorf("--listen-http %s: %w", s.listenHTTP, err)
 	}
 	defer httpLn.Close()
 	at.http = "http://" + httpLn.Addr().String()
