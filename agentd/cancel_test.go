@@ -115,12 +115,12 @@ func TestC041CancelRacesTheEnd(t *testing.T) {
 	n := bustest.NewNet()
 	c := serve(t, n)
 	dir := t.TempDir()
-	runAgent(t, n, Config{Dir: t.TempDir(), ID: "a", Allow: []string{"exec"}, StopGrace: time.Second})
+	agent := fmt.Sprint("c041-", os.Getpid())
+	runAgent(t, n, Config{Dir: t.TempDir(), ID: agent, Allow: []string{"exec"}, StopGrace: time.Second})
 	runs := 60
 	if long {
 		runs = 500
 	}
-	states := map[musterv1.Target_State]int{}
 	for i := range runs {
 		id := fmt.Sprintf("r%d", i)
 		file := filepath.Join(dir, id)
@@ -131,7 +131,6 @@ func TestC041CancelRacesTheEnd(t *testing.T) {
 			c.cancel(t, id)
 		}
 		end := c.end(t, id)
-		states[end.State]++
 		b, _ := os.ReadFile(file)
 		switch said := string(b); {
 		case end.State == musterv1.Target_CANCELLED && said != "",
@@ -146,10 +145,9 @@ func TestC041CancelRacesTheEnd(t *testing.T) {
 	for i := range runs {
 		c.sameEnds(t, fmt.Sprintf("r%d", i))
 	}
-	if left := plugin.KillMarked("MUSTER_AGENT_ID=a"); left != 0 {
+	if left := plugin.KillMarked("MUSTER_AGENT_ID=" + agent); left != 0 {
 		t.Errorf("%d processes are left", left)
 	}
-	t.Logf("states: %v", states)
 }
 
 func TestC041CancelIsOlderThanMemory(t *testing.T) {

@@ -148,7 +148,8 @@ func TestDescribesAreBounded(t *testing.T) {
 	writeProgram(t, filepath.Join(dir, "hangs"), describing(`trap "" TERM; sleep 600 & sleep 600`))
 	writeProgram(t, filepath.Join(dir, "noise"), describing(`yes`))
 	c := serve(t, n)
-	a := runAgent(t, n, Config{Dir: t.TempDir(), ID: "bounded", PluginDir: dir})
+	agent := fmt.Sprint("bounded-", os.Getpid())
+	a := runAgent(t, n, Config{Dir: t.TempDir(), ID: agent, PluginDir: dir})
 	c.send(t, &musterv1.Command{Id: "1", Type: "hangs"}) // it works meanwhile
 	c.end(t, "1")
 	r := c.lastRegister(t, "the descriptions", func(r *musterv1.Register) bool { return pluginOf(r, "hangs").Error != "" })
@@ -172,7 +173,7 @@ func TestDescribesAreBounded(t *testing.T) {
 		t.Errorf("%d at once: %q", most, b)
 	}
 	a.stop()
-	if left := plugin.KillMarked("MUSTER_AGENT_ID=bounded"); left != 0 {
+	if left := plugin.KillMarked("MUSTER_AGENT_ID=" + agent); left != 0 {
 		t.Errorf("%d processes are left", left)
 	}
 }

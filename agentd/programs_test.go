@@ -93,7 +93,8 @@ func TestC067ManyThatHang(t *testing.T) {
 	}
 	c := serve(t, n)
 	c.interval = 100 * time.Millisecond
-	a := runAgent(t, n, Config{Dir: t.TempDir(), ID: "c067", Allow: []string{"exec"}})
+	agent := fmt.Sprint("c067-", os.Getpid())
+	a := runAgent(t, n, Config{Dir: t.TempDir(), ID: agent, Allow: []string{"exec"}})
 	for i := range many {
 		c.send(t, hanging(fmt.Sprint("h", i), timeout))
 	}
@@ -113,7 +114,7 @@ func TestC067ManyThatHang(t *testing.T) {
 	if took := time.Since(began); took > 5*time.Second {
 		t.Errorf("the quick ones took %v", took)
 	}
-	if left := plugin.KillMarked("MUSTER_AGENT_ID=c067"); left != 0 {
+	if left := plugin.KillMarked("MUSTER_AGENT_ID=" + agent); left != 0 {
 		t.Errorf("%d processes are left", left)
 	}
 	c.note(func() {
