@@ -230,6 +230,9 @@ func (d *dispatcher) send(agent string, s *session, es []*entry, seals map[*open
 			f = seal(e.oc, now)
 			seals[e.oc] = f
 		}
+		if e.oc.plan != nil && !d.ledger.mayGo(e.oc) {
+			continue // halted since it was marked: it stays SENT, which promises less
+		}
 		switch err := s.peer.SendFrames(f); {
 		case err == nil:
 			d.m.sent()

@@ -35,6 +35,7 @@ type agent struct {
 	silence *time.Timer // fires when it may have been silent for too long
 	refused string      // what the agent refused last, for a person
 	refusal time.Time
+	left    time.Time    // when its link was lost last
 	seen    atomic.Int64 // when its last message came: nanoseconds since fleet.start
 }
 

@@ -98,11 +98,19 @@ func (oc *openCommand) placesLocked(now time.Time) (n int, later time.Time) {
 	for len(p.busy) > 0 && !now.Before(p.busy[0]) {
 		p.busy = p.busy[1:]
 	}
-	n = p.batch - flying - len(p.busy)
+	n = p.batch - flying - len(p.busy) - oc.keptLocked()
 	if n <= 0 && len(p.busy) > 0 {
 		later = p.busy[0]
 	}
 	return max(n, 0), later
+}
+
+// keptLocked counts the places that failed targets keep, so that a rollout which
+// fails everywhere reaches no more than its canary and one window. The last place
+// is never kept: a rollout within its budget goes on.
+func (oc *openCommand) keptLocked() int {
+	failed := oc.failuresLocked() - len(oc.plan.vanished) // those keep theirs as it is
+	return min(max(failed, 0), oc.plan.batch-1)
 }
 
 // flyingLocked counts targets that are sent, or about to be, and not final.
@@ -228,7 +236,7 @@ func (c *Coordinator) lookForVanished() {
 		if a == nil || a.status == musterv1.Agent_ONLINE {
 			return 0
 		}
-		return time.Duration(c.fleet.since(now) - a.seen.Load())
+		return min(time.Duration(c.fleet.since(now)-a.seen.Load()), now.Sub(a.left))
 	})
 	for _, oc := range halted {
 		c.recordHalt(oc)

@@ -57,7 +57,7 @@ func (c *Coordinator) onDown(p *bus.Peer, why error) {
 	if a.session != s {
 		return // a newer link has the agent: a late close takes nothing from it
 	}
-	a.session = nil
+	a.session, a.left = nil, time.Now()
 	c.log.Info("agent left", "agent", a.id, "addr", p.Addr(), "err", why)
 	if a.status == musterv1.Agent_ONLINE {
 		c.changeStatusLocked(a, musterv1.Agent_SUSPECT)

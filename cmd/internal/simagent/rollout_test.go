@@ -20,7 +20,7 @@ import (
 const (
 	rolloutAgents = 1000
 	allowed       = 2
-	atMost        = 1 + 100 + allowed // a failure that is allowed gives its place to one more
+	atMost        = 1 + 100 // the canary and one window
 	vanishAfter   = 5 * time.Second
 )
 
