@@ -92,6 +92,30 @@ type chunks struct {
 func (c *chunks) Context() context.Context           { return c.ctx }
 func (c *chunks) Send(m *musterv1.OutputChunk) error { c.b = append(c.b, m.Data...); return nil }
 
+// What an interrupted run had sent is not the output of the target.
+func TestOutputEndsWhereItsReportSays(t *testing.T) {
+	fleetTest(t, func(t *testing.T, r *rig) {
+		a := r.peer("a").join()
+		defer a.leave()
+		cmd := r.submit(to("a"))
+		a.say(&musterv1.OutputChunk{CommandId: cmd.Id, Stream: musterv1.Stream_STDOUT, Data: []byte("first run")})
+		if got := r.output(cmd.Id, "a"); string(got) != "first run" {
+			t.Errorf("while it runs: %q", got)
+		}
+		a.say(&musterv1.OutputChunk{CommandId: cmd.Id, Stream: musterv1.Stream_STDOUT, Data: []byte("2nd")})
+		a.say(&musterv1.Target{CommandId: cmd.Id, AgentId: "a", State: musterv1.Target_SUCCEEDED, Stdout: &musterv1.Output{Kept: 3}})
+		if got := r.output(cmd.Id, "a"); string(got) != "2nd" {
+			t.Errorf("at the end: %q", got)
+		}
+		cmd = r.submit(to("a"))
+		a.say(&musterv1.OutputChunk{CommandId: cmd.Id, Stream: musterv1.Stream_STDOUT, Data: []byte("cut off")})
+		a.report(cmd.Id, musterv1.Target_INTERRUPTED)
+		if got := r.output(cmd.Id, "a"); len(got) != 0 {
+			t.Errorf("interrupted: %q", got)
+		}
+	})
+}
+
 func TestC044CommandToNobody(t *testing.T) {
 	fleetTest(t, func(t *testing.T, r *rig) {
 		a := r.peer("a").join()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -28,9 +29,11 @@ func (s *commandService) ReadOutput(req *musterv1.ReadOutputRequest, out musterv
 		return err
 	}
 	for next := req.Offset; ; {
-		final := s.isFinal(req) // looked at first: what is stored later is of a later look
-		var err error
-		if next, err = s.sendOutput(ctx, req, next, out.Send); err != nil {
+		final, end, err := s.extent(ctx, req) // looked at first: what is stored later is of a later look
+		if err != nil {
+			return err
+		}
+		if next, err = s.sendOutput(ctx, req, next, end, out.Send); err != nil {
 			return err
 		}
 		if final || !req.Follow {
@@ -49,14 +52,29 @@ func (s *commandService) ReadOutput(req *musterv1.ReadOutputRequest, out musterv
 	}
 }
 
-func (s *commandService) isFinal(req *musterv1.ReadOutputRequest) bool {
-	r, open := s.c.ledger.find(req.CommandId, req.AgentId)
-	return !open || isFinal(s.c.ledger.state(r))
+// extent says whether the target is final, and how many bytes its output has:
+// what was stored of an earlier run, or of one that was interrupted, is not part
+// of it. Where no agent told, all that is there counts.
+func (s *commandService) extent(ctx context.Context, req *musterv1.ReadOutputRequest) (final bool, end uint32, err error) {
+	ts, err := s.rows(ctx, req.CommandId, []string{req.AgentId})
+	if err != nil {
+		return false, 0, err
+	}
+	switch t := ts[0]; {
+	case !isFinal(t.State):
+		return false, math.MaxUint32, nil
+	case t.State > musterv1.Target_REJECTED:
+		return true, math.MaxUint32, nil
+	case req.Stream == musterv1.Stream_STDOUT:
+		return true, t.GetStdout().GetKept(), nil
+	default:
+		return true, t.GetStderr().GetKept(), nil
+	}
 }
 
-// sendOutput sends the stored bytes from offset next on and returns where they
-// end.
-func (s *commandService) sendOutput(ctx context.Context, req *musterv1.ReadOutputRequest, next uint32, send func(*musterv1.OutputChunk) error) (uint32, error) {
+// sendOutput sends the stored bytes from offset next on, up to end, and returns
+// where they end.
+func (s *commandService) sendOutput(ctx context.Context, req *musterv1.ReadOutputRequest, next, limit uint32, send func(*musterv1.OutputChunk) error) (uint32, error) {
 	prefix := outPrefix(req.CommandId, req.AgentId, uint32(req.Stream))
 	after := []byte(nil)
 	if start := int64(next) - maxChunk; start > 0 { // a chunk that reaches next cannot start before
@@ -70,7 +88,7 @@ func (s *commandService) sendOutput(ctx context.Context, req *musterv1.ReadOutpu
 		}
 		off, end := uint32(off64), uint32(off64)+uint32(len(kv.Value))
 		switch {
-		case end <= next:
+		case end <= next, next >= limit:
 			return nil
 		case off > next:
 			return errGap // the rest is not there yet
@@ -79,10 +97,11 @@ func (s *commandService) sendOutput(ctx context.Context, req *musterv1.ReadOutpu
 		}
 		first = false
 		data := kv.Value[next-off:]
+		data = data[:min(len(data), int(limit-next))]
 		if err := send(&musterv1.OutputChunk{CommandId: req.CommandId, Stream: req.Stream, Offset: next, Data: data}); err != nil {
 			return err
 		}
-		next = end
+		next += uint32(len(data))
 		return nil
 	})
 	if errors.Is(err, errGap) {
