@@ -132,9 +132,10 @@ type agent struct {
 }
 
 type command struct {
-	ID     string
-	State  string
-	Counts map[string]int
+	ID      string
+	State   string
+	Counts  map[string]int
+	EndTime string `json:"end_time"`
 }
 
 type target struct {

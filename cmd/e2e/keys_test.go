@@ -125,7 +125,9 @@ func TestC036AgentOnAnotherHostJoinsByKey(t *testing.T) {
 	far.kill()
 	copyFile(t, filepath.Join(f.agentDir("far"), "agent.key"), filepath.Join(f.agentDir("renamed"), "agent.key"))
 	renamed := join("renamed", "--id renamed")
-	eventually(t, 30*time.Second, "the agent with another's key is refused", func() bool { return strings.Contains(renamed.logTail(), "REFUSED") || strings.Contains(renamed.logTail(), "refused") })
+	eventually(t, 30*time.Second, "the agent with another's key is refused", func() bool {
+		return strings.Contains(renamed.logTail(), "REFUSED") || strings.Contains(renamed.logTail(), "refused")
+	})
 	renamed.kill()
 	join("far", "")
 	f.waitOnline("far")

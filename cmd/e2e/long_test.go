@@ -6,5 +6,10 @@ import "time"
 
 // The cases in full.
 const (
-	unknownKeyFor = time.Minute // C028
+	unknownKeyFor        = time.Minute      // C028
+	noCoordinatorFor     = 10 * time.Minute // C024
+	resetRounds          = 10               // C043, of each of
+	resetAgents          = 20
+	commandsWhileItFlaps = 1000 // C042
+	cancelRounds         = 500  // C041
 )

@@ -123,6 +123,25 @@ func (p *process) residentKiB() int {
 	return 0
 }
 
+// cpuTime is what the process has used so far.
+func (p *process) cpuTime() time.Duration {
+	p.t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.pid()))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:])) // from the third on
+	ticks := 0
+	for _, field := range fields[11:13] { // utime and stime
+		n, err := strconv.Atoi(field)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		ticks += n
+	}
+	return time.Duration(ticks) * time.Second / 100
+}
+
 func (p *process) logTail() string {
 	b, err := os.ReadFile(p.log)
 	if err != nil {

@@ -6,5 +6,10 @@ import "time"
 
 // How much of a case the everyday run shows; see long_test.go.
 const (
-	unknownKeyFor = 5 * time.Second // C028
+	unknownKeyFor        = 5 * time.Second  // C028
+	noCoordinatorFor     = 10 * time.Second // C024
+	resetRounds          = 5                // C043, of each of
+	resetAgents          = 10
+	commandsWhileItFlaps = 100 // C042
+	cancelRounds         = 50  // C041
 )
