@@ -108,7 +108,12 @@ func TestC031EachCommandRunsOnceOver20Kills(t *testing.T) {
 // waitAllDone returns when no command is open any more.
 func (f *fleet) waitAllDone() {
 	f.t.Helper()
-	eventually(f.t, time.Minute, "all commands are done", func() bool {
+	f.waitAllDoneWithin(time.Minute)
+}
+
+func (f *fleet) waitAllDoneWithin(within time.Duration) {
+	f.t.Helper()
+	eventually(f.t, within, "all commands are done", func() bool {
 		var list struct{ Commands []command }
 		f.do("GET", "/v1/commands?page_size=1000", "", http.StatusOK, &list)
 		return !slices.ContainsFunc(list.Commands, func(c command) bool { return c.State != "DONE" })

@@ -12,4 +12,8 @@ const (
 	resetAgents          = 20
 	commandsWhileItFlaps = 1000 // C042
 	cancelRounds         = 500  // C041
+	chaosCommands        = 1000
+	chaosAgents          = 50
+	chaosKills           = 10 // of the coordinator; each agent twice
+	chaosPatience        = 15 * time.Minute
 )

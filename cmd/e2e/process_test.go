@@ -83,6 +83,15 @@ func (p *process) signal(sig syscall.Signal) {
 	}
 }
 
+func (p *process) running() bool {
+	select {
+	case <-p.gone:
+		return false
+	default:
+		return true
+	}
+}
+
 // kill is kill -9, and returns when the process is gone.
 func (p *process) kill() {
 	p.cmd.Process.Kill() // it may have ended already

@@ -12,4 +12,8 @@ const (
 	resetAgents          = 10
 	commandsWhileItFlaps = 100 // C042
 	cancelRounds         = 50  // C041
+	chaosCommands        = 200
+	chaosAgents          = 10
+	chaosKills           = 3 // of the coordinator; each agent twice
+	chaosPatience        = 2 * time.Minute
 )
