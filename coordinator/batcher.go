@@ -29,8 +29,9 @@ type batcher struct {
 // write is one all-or-nothing part of a batch.
 type write struct {
 	// ops says what to write, just before the commit, on the batcher's
-	// goroutine; it may read the store and be asked again. All earlier writes are done then or part
-	// of the same commit. No ops is no commit: done is called with ok.
+	// goroutine; it may read the store and be asked again. All earlier writes
+	// are done then or part of the same commit. No ops is no commit: done is
+	// called with ok.
 	ops  func(ctx context.Context) ([]store.Op, error)
 	done func(skipped []bool, err error) // may be nil; must not block. skipped has one entry per op
 	size int
@@ -114,7 +115,11 @@ func (b *batcher) run(ctx context.Context) error {
 // least one. A key may stand in a batch once.
 func (b *batcher) fill(ctx context.Context, ws []*write) int {
 	ops, bytes := 0, 0
-	seen := map[string]struct{}{}
+	type place struct {
+		space store.Space
+		key   string
+	}
+	seen := map[place]struct{}{}
 	for i, w := range ws {
 		if w.made == nil {
 			made, err := w.ops(ctx)
@@ -128,7 +133,7 @@ func (b *batcher) fill(ctx context.Context, ws []*write) int {
 		n := 0
 		for _, o := range w.made {
 			n += len(o.Key) + len(o.Value)
-			if _, twice := seen[string(o.Space)+"\x00"+string(o.Key)]; twice {
+			if _, twice := seen[place{o.Space, string(o.Key)}]; twice {
 				w.made = nil // asked again once this batch is done
 				return i
 			}
@@ -138,7 +143,7 @@ func (b *batcher) fill(ctx context.Context, ws []*write) int {
 			return i
 		}
 		for _, o := range w.made {
-			seen[string(o.Space)+"\x00"+string(o.Key)] = struct{}{}
+			seen[place{o.Space, string(o.Key)}] = struct{}{}
 		}
 		ops, bytes = ops+len(w.made), bytes+n
 	}

@@ -161,6 +161,6 @@ func (d *dispatcher) sendCancels(agent string, s *session, es []*entry) {
 		d.ledger.cancelling(e, s, until)
 	}
 	if len(es) > 0 {
-		d.ledger.wakeAt(agent, until, func() { d.wake(agent) })
+		d.wakeAt(until, agent)
 	}
 }

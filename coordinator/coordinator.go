@@ -26,6 +26,8 @@ type Coordinator struct {
 	feed     *feed
 	batch    *batcher
 	dispatch *dispatcher
+	acks     *acker
+	fresh    freshTargets
 	tokens   *tokens
 	keys     *keyring
 	pulse    pulse
@@ -43,10 +45,12 @@ func New(ctx context.Context, s store.Store, cfg Config) (*Coordinator, error) {
 	c := &Coordinator{cfg: cfg, store: s, log: cfg.Log, metrics: newMetrics(cfg.Metrics)}
 	c.fleet = newFleet(time.Now())
 	c.kept = newRetention(c)
+	c.pulse.tick = pulseTick(cfg.OfflineAfter)
 	c.keys = newKeyring()
 	c.ledger = newLedger(cfg.InFlight)
 	c.feed = newFeed(cfg.EventHistory)
 	c.batch = newBatcher(s, cfg.Backlog, cfg.BacklogBytes)
+	c.acks = newAcker()
 	c.dispatch = newDispatcher(s, c.ledger, c.fleet, cfg, c.metrics)
 	if err := c.load(ctx); err != nil {
 		return nil, fmt.Errorf("coordinator: %w", err)
@@ -73,8 +77,10 @@ func (c *Coordinator) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return c.batch.run(ctx) })
 	g.Go(func() error { return c.dispatch.run(ctx) })
+	g.Go(func() error { return c.acks.run(ctx) })
 	g.Go(func() error { return c.followLoop(ctx) })
 	g.Go(func() error { return c.pulseLoop(ctx) })
+	g.Go(func() error { return c.tendLoop(ctx) })
 	g.Go(func() error { return c.kept.run(ctx) })
 	err := g.Wait()
 	c.ledger.stop()

@@ -362,6 +362,8 @@ func TestC035FirstResultWins(t *testing.T) {
 		if got := r.target(cmd.Id, "a"); got.GetExitCode() != 7 || got.Late != nil {
 			t.Errorf("got %v", got)
 		}
+		time.Sleep(2 * ackDelay)
+		synctest.Wait()
 		if n := len(a.acked); n != 52 {
 			t.Errorf("%d acknowledged, want 52: a repeat is acknowledged, too", n)
 		}

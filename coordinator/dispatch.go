@@ -3,6 +3,8 @@ package coordinator
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -25,8 +27,9 @@ type dispatcher struct {
 	m      *metrics
 
 	mu    sync.Mutex
-	dirty map[string]struct{} // agents to look at
-	woken chan struct{}       // cap 1
+	dirty map[string]struct{}           // agents to look at
+	later map[int64]map[string]struct{} // agents to look at again, by the second
+	woken chan struct{}                 // cap 1
 }
 
 // maxMarks is how many targets one SENT row names, so that it stays far under
@@ -34,7 +37,7 @@ type dispatcher struct {
 const maxMarks = 20_000
 
 func newDispatcher(s store.Store, l *ledger, f *fleet, cfg Config, m *metrics) *dispatcher {
-	return &dispatcher{store: s, ledger: l, fleet: f, cfg: cfg, m: m, dirty: map[string]struct{}{}, woken: make(chan struct{}, 1)}
+	return &dispatcher{store: s, ledger: l, fleet: f, cfg: cfg, m: m, dirty: map[string]struct{}{}, later: map[int64]map[string]struct{}{}, woken: make(chan struct{}, 1)}
 }
 
 // wake asks for a look at these agents' queues. It never blocks.
@@ -50,6 +53,33 @@ func (d *dispatcher) wake(agents ...string) {
 	}
 }
 
+// wakeAt asks for a look at an agent's queue at t, or up to a second later.
+func (d *dispatcher) wakeAt(t time.Time, agent string) {
+	sec := t.Unix() + 1
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.later[sec] == nil {
+		d.later[sec] = map[string]struct{}{}
+	}
+	d.later[sec][agent] = struct{}{}
+}
+
+// wakeDue wakes the agents whose time has come.
+func (d *dispatcher) wakeDue(now time.Time) {
+	d.mu.Lock()
+	var due []string
+	for sec, agents := range d.later {
+		if sec <= now.Unix() {
+			due = slices.AppendSeq(due, maps.Keys(agents))
+			delete(d.later, sec)
+		}
+	}
+	d.mu.Unlock()
+	if len(due) > 0 {
+		d.wake(due...)
+	}
+}
+
 func (d *dispatcher) take() map[string]struct{} {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -59,13 +89,17 @@ func (d *dispatcher) take() map[string]struct{} {
 }
 
 func (d *dispatcher) run(ctx context.Context) error {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
 	for {
 		select {
 		case <-d.woken:
+			d.round(ctx, d.take())
+		case now := <-tick.C:
+			d.wakeDue(now)
 		case <-ctx.Done():
 			return nil
 		}
-		d.round(ctx, d.take())
 	}
 }
 
@@ -82,13 +116,11 @@ func (d *dispatcher) round(ctx context.Context, agents map[string]struct{}) {
 	now := time.Now()
 	var parcels []parcel
 	var marks []*entry
-	for a := range agents {
-		s := d.fleet.sessionOf(a)
-		if s == nil {
-			continue // it is woken again when it registers
-		}
+	for a, s := range d.fleet.sessionsOf(agents) { // the others are woken again when they register
 		del, next := d.ledger.pick(a, s, now, d.cfg.ResendAfter)
-		d.ledger.wakeAt(a, next, func() { d.wake(a) })
+		if !next.IsZero() {
+			d.wakeAt(next, a)
+		}
 		if len(del.mark)+len(del.send)+len(del.cancel) > 0 {
 			parcels = append(parcels, parcel{a, s, del})
 			marks = append(marks, del.mark...)
@@ -223,7 +255,7 @@ func (d *dispatcher) send(agent string, s *session, es []*entry, seals map[*open
 	}
 	now := time.Now()
 	d.ledger.sending(es, s, now.Add(d.cfg.ResendAfter))
-	d.ledger.wakeAt(agent, now.Add(d.cfg.ResendAfter), func() { d.wake(agent) })
+	d.wakeAt(now.Add(d.cfg.ResendAfter), agent)
 	for i, e := range es {
 		f, ok := seals[e.oc]
 		if !ok {

@@ -33,6 +33,7 @@ func (s *eventService) WatchEvents(req *musterv1.WatchEventsRequest, out musterv
 		case <-ctx.Done():
 		}
 	}()
+	defer s.c.feed.attend()()
 	next, whole := s.c.feed.from(req.After)
 	if err := out.SendHeader(nil); err != nil { // so that the caller knows that it listens
 		return err

@@ -37,10 +37,12 @@ func targetEvent(t *musterv1.Target) *musterv1.Event {
 type feed struct {
 	epoch string
 
-	mu    sync.Mutex
-	ring  []*musterv1.Event
-	next  uint64        // seq of the next event; seqs start at 1
-	fresh chan struct{} // closed and replaced with each event
+	mu      sync.Mutex
+	ring    []*musterv1.Event
+	next    uint64 // seq of the next event; seqs start at 1
+	readers int
+	asked   time.Time     // when one left last
+	fresh   chan struct{} // closed and replaced with each event
 }
 
 func newFeed(size int) *feed {
@@ -85,6 +87,27 @@ func (f *feed) from(id string) (next uint64, whole bool) {
 
 func (f *feed) holdsLocked(seq uint64) bool {
 	return seq+uint64(len(f.ring)) > f.next-1
+}
+
+// watched reports whether somebody reads, or did so a short while ago and may
+// come back for what was missed. It spares events by the thousand for nobody.
+func (f *feed) watched() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.readers > 0 || time.Since(f.asked) < time.Minute
+}
+
+// attend counts a reader until the function it returns is called.
+func (f *feed) attend() (leave func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.readers++
+	return func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.readers--
+		f.asked = time.Now()
+	}
 }
 
 // read returns up to 256 events from position next on and the position after

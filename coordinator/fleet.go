@@ -25,39 +25,37 @@ type fleet struct {
 	online int
 }
 
-// agent is one known agent. Its fields are guarded by fleet.mu, except seen.
+// agent is one known agent. Its fields are guarded by fleet.mu, except
+// the atomic ones.
 type agent struct {
 	id      string
 	row     *musterv1.Agent // as it was last stored; never changed, only replaced
-	seq     uint32          // highest journal position it has told
 	status  musterv1.Agent_Status
 	session *session
 	silence *time.Timer // fires when it may have been silent for too long
 	refused string      // what the agent refused last, for a person
 	refusal time.Time
-	left    time.Time    // when its link was lost last
-	seen    atomic.Int64 // when its last message came: nanoseconds since fleet.start
+	left    time.Time     // when its link was lost last
+	seq     atomic.Uint32 // highest journal position it has told
+	unsaved atomic.Bool   // seq is to be written down
+	seen    atomic.Int64  // when its last message came: nanoseconds since fleet.start
 }
 
 // session is one registered link.
 type session struct {
 	id   string
 	peer *bus.Peer
-	late *time.Timer // closes a link that does not register
+	late *time.Timer           // closes a link that does not register
+	who  atomic.Pointer[agent] // nil until registered
 
 	mu      sync.Mutex
-	agent   *agent // nil until registered
 	runID   string
 	seq     uint64               // of the last Register or Heartbeat
 	outputs map[string]*progress // by command id
 }
 
 // registered returns the session's agent, or nil.
-func (s *session) registered() *agent {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.agent
-}
+func (s *session) registered() *agent { return s.who.Load() }
 
 func newFleet(now time.Time) *fleet {
 	return &fleet{start: now, agents: map[string]*agent{}}
@@ -79,6 +77,19 @@ func (f *fleet) sessionOf(id string) *session {
 		return a.session
 	}
 	return nil
+}
+
+// sessionsOf is sessionOf for many.
+func (f *fleet) sessionsOf(ids map[string]struct{}) map[string]*session {
+	out := make(map[string]*session, len(ids))
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	for id := range ids {
+		if a := f.agents[id]; a != nil && a.session != nil && !a.row.GetMaintenance() {
+			out[id] = a.session
+		}
+	}
+	return out
 }
 
 // linkOf returns the session that an agent is connected by, or nil.

@@ -12,41 +12,42 @@ import (
 // was. An agent that comes back behind that was restored from an older copy,
 // and must not be sent again what it may have run.
 type journals struct {
-	mu    sync.Mutex
-	dirty map[string]*musterv1.JournalPosition
+	mu      sync.Mutex
+	unsaved []*agent
 }
 
-// told notes how far an agent's journal is.
+// told notes how far an agent's journal is. It is called for every report.
 func (c *Coordinator) told(a *agent, seq uint32) {
-	c.fleet.mu.RLock()
-	known := seq <= a.seq
-	c.fleet.mu.RUnlock()
-	if known {
-		return
+	for old := a.seq.Load(); ; old = a.seq.Load() {
+		if seq <= old {
+			return
+		}
+		if a.seq.CompareAndSwap(old, seq) {
+			break
+		}
 	}
-	c.fleet.mu.Lock()
-	a.seq = max(a.seq, seq)
-	pos := &musterv1.JournalPosition{Epoch: a.row.GetJournal().GetEpoch(), Seq: a.seq}
-	c.fleet.mu.Unlock()
-	c.journals.mu.Lock()
-	defer c.journals.mu.Unlock()
-	if c.journals.dirty == nil {
-		c.journals.dirty = map[string]*musterv1.JournalPosition{}
+	if a.unsaved.CompareAndSwap(false, true) {
+		c.journals.mu.Lock()
+		defer c.journals.mu.Unlock()
+		c.journals.unsaved = append(c.journals.unsaved, a)
 	}
-	c.journals.dirty[a.id] = pos
 }
 
-// flush stores what was told since the last time. What fails is told again by
-// the next report.
+// flushJournals stores what was told since the last time. What fails is stored
+// after the next report.
 func (c *Coordinator) flushJournals() {
 	c.journals.mu.Lock()
-	dirty := c.journals.dirty
-	c.journals.dirty = nil
+	agents := c.journals.unsaved
+	c.journals.unsaved = nil
 	c.journals.mu.Unlock()
-	var ops []store.Op
-	for id, pos := range dirty {
-		ops = append(ops, store.Op{Kind: store.Put, Space: spaceFleet, Key: journalKey(id), Value: encode(pos)})
+	ops := make([]store.Op, 0, len(agents))
+	c.fleet.mu.RLock()
+	for _, a := range agents {
+		a.unsaved.Store(false)
+		pos := &musterv1.JournalPosition{Epoch: a.row.GetJournal().GetEpoch(), Seq: a.seq.Load()}
+		ops = append(ops, store.Op{Kind: store.Put, Space: spaceFleet, Key: journalKey(a.id), Value: encode(pos)})
 	}
+	c.fleet.mu.RUnlock()
 	for part := range parts(ops, store.MaxOps/2) {
 		if err := c.batch.add(&write{ops: fixed(part...), size: len(part) * 64}); err != nil {
 			c.metrics.dropped("journal_position")
@@ -65,7 +66,7 @@ func (c *Coordinator) loadJournals(ctx context.Context) error {
 		c.fleet.mu.Lock()
 		defer c.fleet.mu.Unlock()
 		if a := c.fleet.agents[id]; a != nil && a.row.GetJournal().GetEpoch() == pos.Epoch {
-			a.seq = max(a.seq, pos.Seq)
+			a.seq.Store(max(a.seq.Load(), pos.Seq))
 		}
 		return nil
 	})

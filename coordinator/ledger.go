@@ -263,11 +263,6 @@ func (l *ledger) stop() {
 	for _, oc := range l.open {
 		oc.stopTimers()
 	}
-	for _, q := range l.queues {
-		if q.retry != nil {
-			q.retry.Stop()
-		}
-	}
 }
 
 // command returns an open command as it is now, and the channel that is closed

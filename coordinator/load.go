@@ -217,6 +217,7 @@ func (c *Coordinator) followLoop(ctx context.Context) error {
 // reload reads what is open again after changes were missed, and sends readers
 // of events to do the same.
 func (c *Coordinator) reload(ctx context.Context) error {
+	c.fresh.clear()
 	open := c.ledger.ids()
 	if err := c.loadOpen(ctx); err != nil { // opens what is new
 		return err
@@ -277,8 +278,12 @@ func (c *Coordinator) apply(ctx context.Context, es []store.Event) error {
 			id, _ := splitKey(e.Key, sentPrefix)
 			err = c.applySent(id, e.KV)
 		case resPrefix:
-			t := &musterv1.Target{}
-			if err = decode(e.Key, e.Value, t); err == nil {
+			t := c.fresh.take(e.Key)
+			if t == nil {
+				t = &musterv1.Target{}
+				err = decode(e.Key, e.Value, t)
+			}
+			if err == nil {
 				finals = append(finals, t)
 				events = append(events, targetEvent(t))
 			}

@@ -13,9 +13,8 @@ import (
 )
 
 const (
-	missedBeats   = 3           // then the agent is SUSPECT
-	pauseTick     = time.Second // how often the process looks whether it was paused
-	beatsPerSec   = 2000        // the interval told to agents keeps the fleet under this
+	missedBeats   = 3    // then the agent is SUSPECT
+	beatsPerSec   = 2000 // the interval told to agents keeps the fleet under this
 	unregistered  = 30 * time.Second
 	silenceJitter = 10 // percent that an agent's beats may be late by its own jitter
 )
@@ -99,7 +98,7 @@ func (c *Coordinator) changeStatusLocked(a *agent, to musterv1.Agent_Status) {
 	row := proto.CloneOf(v)
 	row.Journal = proto.CloneOf(a.row.Journal)
 	if row.Journal != nil {
-		row.Journal.Seq = max(row.Journal.Seq, a.seq)
+		row.Journal.Seq = max(row.Journal.Seq, a.seq.Load())
 	}
 	row.Address = ""
 	// Not stored is no harm: the status in memory is right, and the next
@@ -133,7 +132,7 @@ func (c *Coordinator) adopt(row *musterv1.Agent) {
 	defer c.fleet.mu.Unlock()
 	a := c.fleet.ensureLocked(row.Id)
 	a.row = row
-	a.seq = row.GetJournal().GetSeq()
+	a.seq.Store(row.GetJournal().GetSeq())
 	a.status = musterv1.Agent_SUSPECT
 	if row.Status == musterv1.Agent_OFFLINE {
 		a.status = musterv1.Agent_OFFLINE
@@ -142,19 +141,29 @@ func (c *Coordinator) adopt(row *musterv1.Agent) {
 }
 
 // pulse notices that the process was paused (SIGSTOP, a suspended machine).
-type pulse struct{ last atomic.Int64 }
+type pulse struct {
+	tick time.Duration
+	last atomic.Int64
+}
 
 func (p *pulse) beat(now time.Time) { p.last.Store(now.UnixNano()) }
 
-// paused reports, once, that beats are missing. It compares wall times, which
-// go on while a machine sleeps; a clock that was set ahead only gives a grace.
+// paused reports, once, that more than two ticks are missing. It compares wall
+// times, which go on while a machine sleeps; a clock that was set ahead only
+// gives a grace.
 func (p *pulse) paused(now time.Time) bool {
 	last := p.last.Swap(now.UnixNano())
-	return last != 0 && now.UnixNano()-last > int64(2*pauseTick+pauseTick/2)
+	return last != 0 && now.UnixNano()-last > int64(2*p.tick+p.tick/2)
+}
+
+// pulseTick is long enough that a busy machine is no pause, and short enough
+// that one is noticed before it takes anybody offline.
+func pulseTick(offlineAfter time.Duration) time.Duration {
+	return min(max(offlineAfter/10, 100*time.Millisecond), 3*time.Second)
 }
 
 func (c *Coordinator) pulseLoop(ctx context.Context) error {
-	t := time.NewTicker(pauseTick)
+	t := time.NewTicker(c.pulse.tick)
 	defer t.Stop()
 	c.pulse.beat(time.Now())
 	for {
@@ -163,6 +172,19 @@ func (c *Coordinator) pulseLoop(ctx context.Context) error {
 			if now := time.Now(); c.pulse.paused(now) {
 				c.grace(now)
 			}
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// tendLoop does once a second what is due by the second.
+func (c *Coordinator) tendLoop(ctx context.Context) error {
+	t := time.NewTicker(time.Second)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
 			c.flushJournals()
 			c.lookForVanished()
 			c.goOnAll()

@@ -10,7 +10,6 @@ import (
 // agentQueue is one agent's targets that are not final, oldest command first.
 type agentQueue struct {
 	entries []*entry
-	retry   *time.Timer // wakes dispatch when an entry may be sent again
 }
 
 type entry struct {
@@ -47,9 +46,6 @@ func (l *ledger) dropLocked(r ref) {
 	}
 	q.entries = slices.DeleteFunc(q.entries, func(e *entry) bool { return e.ref == r })
 	if len(q.entries) == 0 {
-		if q.retry != nil {
-			q.retry.Stop()
-		}
 		delete(l.queues, agent)
 	}
 }
@@ -171,18 +167,4 @@ func (l *ledger) hold(r ref, until time.Time) {
 			}
 		}
 	}
-}
-
-// wakeAt arranges for wake to be called at t for an agent that still has a queue.
-func (l *ledger) wakeAt(agent string, t time.Time, wake func()) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	q := l.queues[agent]
-	if q == nil || t.IsZero() {
-		return
-	}
-	if q.retry != nil {
-		q.retry.Stop()
-	}
-	q.retry = time.AfterFunc(time.Until(t), wake)
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -30,7 +31,7 @@ func (c *Coordinator) onTarget(p *bus.Peer, _ *musterv1.Envelope, t *musterv1.Ta
 	}
 	c.told(a, t.JournalSeq)
 	if !isFinal(t.State) {
-		if r, open := c.ledger.find(t.CommandId, a.id); open && c.ledger.progress(r, t.State) && t.State == musterv1.Target_RUNNING {
+		if r, open := c.ledger.find(t.CommandId, a.id); open && c.ledger.progress(r, t.State) && t.State == musterv1.Target_RUNNING && c.feed.watched() {
 			c.feed.publish(&musterv1.Event{Kind: "target", Target: &musterv1.Target{
 				CommandId: t.CommandId, AgentId: a.id, State: t.State, StartTime: t.StartTime,
 			}})
@@ -55,11 +56,15 @@ func (c *Coordinator) record(s *session, agent string, t *musterv1.Target) {
 		}
 		r, open := c.ledger.find(t.CommandId, agent)
 		if first = open && !isFinal(c.ledger.state(r)); first {
+			c.fresh.put(res.Key, t)
 			return []store.Op{res}, nil
 		}
 		return c.afterwards(ctx, res.Key, t)
 	}
 	w.done = func(skipped []bool, err error) {
+		if first && (err != nil || skipped[0]) {
+			c.fresh.take(res.Key)
+		}
 		if err == nil && first && skipped[0] {
 			// Final in the store, and the ledger did not know yet: look again.
 			c.batch.must(&write{ops: func(ctx context.Context) ([]store.Op, error) { return c.afterwards(ctx, res.Key, t) },
@@ -71,6 +76,43 @@ func (c *Coordinator) record(s *session, agent string, t *musterv1.Target) {
 	if err := c.batch.add(w); err != nil {
 		c.metrics.dropped("report") // no acknowledgement: the agent sends it again
 	}
+}
+
+// freshTargets keeps reports from when they are given to the store until the
+// watch brings them back, which saves decoding each of them again.
+type freshTargets struct {
+	mu    sync.Mutex
+	byKey map[string]*musterv1.Target
+}
+
+// put keeps the first report for a key: that is the one which is stored.
+func (f *freshTargets) put(key []byte, t *musterv1.Target) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.byKey == nil {
+		f.byKey = map[string]*musterv1.Target{}
+	}
+	if f.byKey[string(key)] == nil {
+		f.byKey[string(key)] = t
+	}
+}
+
+// take returns the report that is kept for a key, or nil, and lets go of it.
+func (f *freshTargets) take(key []byte) *musterv1.Target {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	t := f.byKey[string(key)]
+	if t != nil {
+		delete(f.byKey, string(key))
+	}
+	return t
+}
+
+// clear lets go of everything: the watch was cut, so some will not come back.
+func (f *freshTargets) clear() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.byKey = nil
 }
 
 // recorded answers a report that was stored, or was not.
@@ -88,7 +130,7 @@ func (c *Coordinator) recorded(s *session, t *musterv1.Target, repeat bool, err 
 			c.metrics.repeated()
 		}
 		s.forget(id)
-		quiet(s.peer.Send(&musterv1.TargetAck{CommandIds: []string{id}}))
+		c.acks.add(s, id)
 	}
 }
 
@@ -271,7 +313,7 @@ func (c *Coordinator) onBusy(p *bus.Peer, _ *musterv1.Envelope, m *musterv1.Busy
 		after := min(max(m.RetryAfter.AsDuration(), time.Second), time.Minute)
 		c.fleet.noteRefusal(a, "busy: its queue is full; command "+m.CommandId+" is sent again in "+after.String())
 		c.ledger.hold(r, time.Now().Add(after))
-		c.ledger.wakeAt(a.id, time.Now().Add(after), func() { c.dispatch.wake(a.id) })
+		c.dispatch.wakeAt(time.Now().Add(after), a.id)
 	}
 	return nil
 }

@@ -256,6 +256,7 @@ func (p *peer) wantGot(n int) {
 
 func (p *peer) wantAcked(ids ...string) {
 	p.r.t.Helper()
+	time.Sleep(2 * ackDelay)
 	synctest.Wait()
 	p.mu.Lock()
 	defer p.mu.Unlock()

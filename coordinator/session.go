@@ -179,7 +179,7 @@ func (c *Coordinator) plan(m *musterv1.Register, p *bus.Peer) (row *musterv1.Age
 		return row, false, true, false
 	}
 	row.RegisterTime, row.Maintenance = a.row.RegisterTime, a.row.Maintenance
-	broken = a.row.Journal.GetEpoch() != row.Journal.Epoch || row.Journal.Seq < a.seq
+	broken = a.row.Journal.GetEpoch() != row.Journal.Epoch || row.Journal.Seq < a.seq.Load()
 	same := proto.CloneOf(a.row) // but for what every registration changes
 	same.Status, same.LastSeen, same.RunId, same.Journal.Seq = row.Status, row.LastSeen, row.RunId, row.Journal.Seq
 	return row, true, !proto.Equal(same, row), broken
@@ -213,14 +213,16 @@ func (c *Coordinator) admit(r registration) {
 	if a.row == nil {
 		a.status = musterv1.Agent_SUSPECT // until its session is in place
 	}
-	a.row, a.seq = r.row, r.row.Journal.Seq
+	a.row = r.row
+	a.seq.Store(r.row.Journal.Seq)
 	c.heard(a)
 	interval := c.interval(len(c.fleet.agents))
 	c.fleet.mu.Unlock()
 
 	s.mu.Lock()
-	s.agent, s.runID, s.seq = a, m.RunId, m.SequenceNum
+	s.runID, s.seq = m.RunId, m.SequenceNum
 	s.mu.Unlock()
+	s.who.Store(a)
 	s.late.Stop()
 	s.peer.Promote()
 	settled := c.recall(a.id, m.Commands)
