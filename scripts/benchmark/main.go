@@ -12,17 +12,20 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/musterhq/muster/scripts/benchmark/commands"
 	"github.com/musterhq/muster/scripts/benchmark/server"
 )
 
 // errMissed means that something measured is not good enough.
 var errMissed = errors.New("a bar was missed")
 
-// verbs by the first argument. serve is for ourselves: it runs a server.
+// verbs by the first argument. serve and part are for ourselves: they run a server, or another process of a benchmark.
 var verbs = map[string]func(ctx context.Context, args []string) error{
-	"bus":   bench,
-	"stall": stall,
-	"serve": serve,
+	"bus":      bench,
+	"stall":    stall,
+	"serve":    serve,
+	"part":     commands.Part,
+	"commands": benchCommands,
 }
 
 func main() {
@@ -36,7 +39,7 @@ func main() {
 
 func run(ctx context.Context, args []string) error {
 	if len(args) == 0 || verbs[args[0]] == nil {
-		return errors.New("say what: bus, stall")
+		return errors.New("say what: bus, stall, commands")
 	}
 	return verbs[args[0]](ctx, args[1:])
 }

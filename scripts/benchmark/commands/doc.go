@@ -1,0 +1,8 @@
+// Package commands measures what commands and sessions cost, end to end: a
+// coordinator, some thousand simulated agents, and REST.
+//
+// Everything runs in processes of its own: `muster up` as people run it, the same
+// path with the store in memory (for what the disk costs), a NATS server with as
+// many subscribers (for what such a fan-out costs elsewhere), the agents, and one
+// real muster-agentd. This process submits, waits and reads clocks.
+package commands
