@@ -12,15 +12,16 @@ import (
 
 func benchCommands(ctx context.Context, args []string) (err error) {
 	o := newOptions("commands")
-	cfg := commands.Config{Agents: 9000, Few: 1000, Commands: 200, Restarts: 3}
+	cfg := commands.Config{Agents: 9000, Few: 1000, Commands: 100, Restarts: 3}
 	o.StringVar(&cfg.Muster, "muster", "muster", "the program muster")
 	o.StringVar(&cfg.Agentd, "agentd", "muster-agentd", "the program muster-agentd")
 	o.StringVar(&cfg.Dir, "dir", "", "folder for data, on the disk to be measured (the system's for temporary files)")
 	o.IntVar(&cfg.Agents, "agents", cfg.Agents, "agents of a large fleet")
-	o.IntVar(&cfg.Rounds, "runs", 11, "rounds, of which the median is taken")
+	o.IntVar(&cfg.Rounds, "runs", 9, "rounds, of which the median is taken")
 	o.IntVar(&cfg.Starts, "starts", 500, "programs started")
 	o.DurationVar(&cfg.Time, "time", 10*time.Second, "how long heartbeats are watched")
 	o.DurationVar(&cfg.Idle, "idle", 25*time.Second, "how long a fleet idles before memory is read")
+	o.StringVar(&cfg.Profile, "cpuprofile", "", "folder for CPU profiles of the coordinator, which then is not muster up, but a variant of it")
 	only := o.String("only", "", "measure this only: "+strings.Join(commands.Names(), ", "))
 	if err := o.Parse(args); err != nil {
 		return err
@@ -30,6 +31,8 @@ func benchCommands(ctx context.Context, args []string) (err error) {
 	}
 	if *only != "" {
 		cfg.Only = strings.Split(*only, ",")
+	}
+	if *only != "" || cfg.Profile != "" {
 		o.page = "" // it holds whole results only
 	}
 	if cfg.Program, err = os.Executable(); err != nil {

@@ -24,6 +24,7 @@ type Config struct {
 	Time     time.Duration // that heartbeats are watched
 	Idle     time.Duration // before memory is read
 	Only     []string      // measurements by name (all)
+	Profile  string        // folder for CPU profiles, of a variant in place of `muster up` (none)
 }
 
 // measurements in the order of the report.
@@ -60,6 +61,7 @@ func Run(ctx context.Context, cfg Config, progress io.Writer) (Results, error) {
 		if len(cfg.Only) > 0 && !slices.Contains(cfg.Only, m.name) {
 			continue
 		}
+		b.tell("– %s", m.name)
 		if err := m.take(b, ctx); err != nil {
 			return nil, fmt.Errorf("%s: %w", m.name, err)
 		}
@@ -71,11 +73,11 @@ func (b *bench) tell(format string, args ...any) { fmt.Fprintf(b.progress, forma
 
 // each takes a sample of every contestant in every round, in turn; a round begins
 // with another one each time. The first round warms up and does not count.
-func (b *bench) each(what string, contestants ...*contestant) error {
+func (b *bench) each(ctx context.Context, what string, contestants ...*contestant) error {
 	for round := range b.cfg.Rounds + 1 {
 		for i := range contestants {
 			c := contestants[(round+i)%len(contestants)]
-			taken, err := c.sample()
+			taken, err := c.sample(ctx)
 			if err != nil {
 				return fmt.Errorf("%s: %w", c.name, err)
 			}
@@ -99,8 +101,12 @@ type contestant struct {
 
 type sample struct{ wall, server, load time.Duration }
 
+// rest is the time after the work in which what was put off is done: it counts as
+// CPU time of who put it off, and does not disturb who comes next.
+const rest = 600 * time.Millisecond
+
 // sample does the work once.
-func (c *contestant) sample() (s sample, err error) {
+func (c *contestant) sample(ctx context.Context) (s sample, err error) {
 	server, load, err := c.cpu()
 	if err != nil {
 		return s, err
@@ -110,6 +116,9 @@ func (c *contestant) sample() (s sample, err error) {
 		return s, err
 	}
 	s.wall = time.Since(start)
+	if err := pause(ctx, rest); err != nil {
+		return s, err
+	}
 	s.server, s.load, err = c.cpu()
 	s.server -= server
 	s.load -= load

@@ -8,10 +8,10 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/http/pprof"
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"runtime/pprof"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -34,7 +34,8 @@ type variant struct {
 	data       string
 	listen     string // for agents, HOST:PORT
 	listenHTTP string
-	pprof      string // address for profiles (none)
+	settler    string // address where memory can be asked back (none)
+	profile    string // file for a CPU profile (none)
 	durable    bool   // the store is the file that `muster up` has
 	curve      bool   // with the key in keyFile
 }
@@ -46,11 +47,23 @@ func runVariant(ctx context.Context, args []string) error {
 	f.StringVar(&v.data, "data", "", "data folder")
 	f.StringVar(&v.listen, "listen-agents", "127.0.0.1:7600", "address for agents")
 	f.StringVar(&v.listenHTTP, "listen-http", "127.0.0.1:7680", "address of the REST service")
-	f.StringVar(&v.pprof, "pprof", "", "address for profiles")
+	f.StringVar(&v.settler, "settle", "", "address where a request makes it give memory back")
+	f.StringVar(&v.profile, "cpuprofile", "", "file for a CPU profile")
 	f.BoolVar(&v.durable, "durable", false, "keep the store on disk")
 	f.BoolVar(&v.curve, "curve", false, "ask agents for keys")
 	if err := f.Parse(args); err != nil {
 		return err
+	}
+	if v.profile != "" {
+		f, err := os.Create(v.profile)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		if err := pprof.StartCPUProfile(f); err != nil {
+			return err
+		}
+		defer pprof.StopCPUProfile()
 	}
 	return v.run(ctx, slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
 }
@@ -123,8 +136,8 @@ func (v variant) run(ctx context.Context, log *slog.Logger) (err error) {
 		return err
 	}
 	g, ctx := errgroup.WithContext(ctx)
-	if v.pprof != "" {
-		g.Go(func() error { return serveProfiles(ctx, v.pprof) })
+	if v.settler != "" {
+		g.Go(func() error { return settleWhenAsked(ctx, v.settler) })
 	}
 	g.Go(func() error { return router.Serve(ctx, ln, sec) })
 	g.Go(func() error { return coord.Run(ctx) })
@@ -133,18 +146,13 @@ func (v variant) run(ctx context.Context, log *slog.Logger) (err error) {
 	return g.Wait()
 }
 
-// serveProfiles serves what package net/http/pprof has, and gives memory back to
-// the system when asked to.
-func serveProfiles(ctx context.Context, addr string) error {
-	mux := http.NewServeMux()
-	mux.HandleFunc("/debug/pprof/", pprof.Index)
-	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
-	mux.HandleFunc("/settle", func(http.ResponseWriter, *http.Request) { debug.FreeOSMemory() })
-	s := &http.Server{Addr: addr, Handler: mux}
+// settleWhenAsked gives memory back to the system at each request.
+func settleWhenAsked(ctx context.Context, addr string) error {
+	s := &http.Server{Addr: addr, Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { debug.FreeOSMemory() })}
 	stop := context.AfterFunc(ctx, func() { s.Close() })
 	defer stop()
 	if err := s.ListenAndServe(); !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("profiles: %w", err)
+		return fmt.Errorf("memory: %w", err)
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strconv"
 	"time"
 )
@@ -17,14 +18,14 @@ type site struct {
 	kind  kind
 	curve bool
 
-	data     string
-	agents   string // where agents connect, HOST:PORT
-	profiles string // of a variant
-	api      *client
-	coord    *child
-	fleet    *child
-	size     int // of the fleet
-	keys     keys
+	data    string
+	agents  string // where agents connect, HOST:PORT
+	settler string // of a variant: asks it to give memory back
+	api     *client
+	coord   *child
+	fleet   *child
+	size    int // of the fleet
+	keys    keys
 }
 
 // kind says which program the coordinator is.
@@ -56,7 +57,7 @@ func open(ctx context.Context, cfg Config, k kind, curve bool) (_ *site, err err
 	if err != nil {
 		return s, err
 	}
-	s.agents, s.profiles, s.api = ports[0], ports[2], newClient(ports[1])
+	s.agents, s.settler, s.api = ports[0], ports[2], newClient(ports[1])
 	return s, s.start(ctx)
 }
 
@@ -76,18 +77,27 @@ func (s *site) start(ctx context.Context) (err error) {
 	})
 }
 
-func (s *site) argv() (argv []string) {
-	http := s.api.url[len("http://"):]
-	if s.kind == durable {
-		argv = []string{s.cfg.Muster, "up", "--data", s.data, "--listen-agents", "tcp://" + s.agents, "--listen-http", http, "--log", "warn"}
+func (s *site) argv() []string {
+	var argv []string
+	addr := s.api.url[len("http://"):]
+	if s.kind == durable && s.cfg.Profile == "" {
+		argv = []string{s.cfg.Muster, "up", "--data", s.data, "--listen-agents", "tcp://" + s.agents, "--listen-http", addr, "--log", "warn"}
 	} else {
-		argv = []string{s.cfg.Program, "part", "coordinator", "-data", s.data, "-listen-agents", s.agents, "-listen-http", http, "-pprof", s.profiles}
-	}
-	if s.kind == settling {
-		argv = append(argv, "-durable")
+		argv = s.variant(addr)
 	}
 	if s.curve {
 		argv = append(argv, "--curve")
+	}
+	return argv
+}
+
+func (s *site) variant(listenHTTP string) []string {
+	argv := []string{s.cfg.Program, "part", "coordinator", "-data", s.data, "-listen-agents", s.agents, "-listen-http", listenHTTP, "-settle", s.settler}
+	if s.kind != inMemory {
+		argv = append(argv, "-durable")
+	}
+	if s.kind == durable && s.cfg.Profile != "" {
+		argv = append(argv, "-cpuprofile", filepath.Join(s.cfg.Profile, time.Now().Format("150405.000")+".prof"))
 	}
 	return argv
 }
@@ -131,7 +141,7 @@ func (s *site) beat(perSecond int) error {
 
 // settle makes a variant give back what memory it does not need.
 func (s *site) settle(ctx context.Context) error {
-	req, err := http.NewRequestWithContext(ctx, "GET", "http://"+s.profiles+"/settle", nil)
+	req, err := http.NewRequestWithContext(ctx, "GET", "http://"+s.settler+"/settle", nil)
 	if err != nil {
 		return err
 	}

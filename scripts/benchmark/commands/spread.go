@@ -29,7 +29,7 @@ func (b *bench) spread(ctx context.Context) error {
 
 	disk, ram := ours.spread(ctx, "muster"), memory.spread(ctx, "store off")
 	ask := &contestant{name: "NATS", cpu: others.cpu, once: func() error { return others.requester.ask(ctx, resultOf(resultSize)) }}
-	if err := b.each("one command to all", disk, ram, ask); err != nil {
+	if err := b.each(ctx, "one command to all", disk, ram, ask); err != nil {
 		return err
 	}
 	what := fmt.Sprintf("one durable command to %d agents, submit to last result committed", b.cfg.Agents)
@@ -71,7 +71,7 @@ func (b *bench) results(ctx context.Context) error {
 	}
 	defer memory.close()
 	disk, ram := ours.flood(ctx, "muster", b.cfg.Commands), memory.flood(ctx, "store off", b.cfg.Commands)
-	if err := b.each("results", disk, ram); err != nil {
+	if err := b.each(ctx, "results", disk, ram); err != nil {
 		return err
 	}
 	b.rows.rate(fmt.Sprintf("durable %d-byte results/s end to end, %d agents, against store off", resultSize, b.cfg.Few),
