@@ -28,6 +28,7 @@ type fleet struct {
 	endpoint    string // of the coordinator, for agents
 	url         string // of its REST service
 	upFlags     []string
+	logTo       *os.File // where what is started next logs to; nil: a file
 	coordinator *process
 }
 
@@ -92,6 +93,13 @@ func (f *fleet) startCoordinator() {
 	})
 }
 
+func (f *fleet) logging(cmd *exec.Cmd) *exec.Cmd {
+	if f.logTo != nil {
+		cmd.Stdout, cmd.Stderr = f.logTo, f.logTo
+	}
+	return cmd
+}
+
 // startAgent starts one that may run exec; see waitOnline.
 func (f *fleet) startAgent(id string, flags ...string) *process {
 	f.t.Helper()
@@ -102,7 +110,7 @@ func (f *fleet) startAgent(id string, flags ...string) *process {
 func (f *fleet) startAgentVia(endpoint, id string, flags ...string) *process {
 	f.t.Helper()
 	args := append([]string{"--coordinator", endpoint, "--data", f.agentDir(id), "--id", id, "--allow", "exec"}, flags...)
-	return startProcess(f.t, id, exec.Command(filepath.Join(bin, "muster-agentd"), args...))
+	return startProcess(f.t, id, f.logging(exec.Command(filepath.Join(bin, "muster-agentd"), args...)))
 }
 
 func (f *fleet) agentDir(id string) string { return filepath.Join(f.dir, id) }
@@ -142,6 +150,7 @@ type target struct {
 	AgentID   string `json:"agent_id"`
 	State     string
 	Reason    string
+	Signal    string
 	ExitCode  *int      `json:"exit_code"`
 	StartTime time.Time `json:"start_time"`
 	EndTime   time.Time `json:"end_time"`

@@ -16,4 +16,5 @@ const (
 	chaosAgents          = 50
 	chaosKills           = 10 // of the coordinator; each agent twice
 	chaosPatience        = 15 * time.Minute
+	oddSignalsFor        = 10 * time.Second // C030
 )

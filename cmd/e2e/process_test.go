@@ -54,7 +54,9 @@ func startProcess(t *testing.T, name string, cmd *exec.Cmd) *process {
 	}
 	defer log.Close()
 	p.log = log.Name()
-	cmd.Stderr = log
+	if cmd.Stderr == nil {
+		cmd.Stderr = log
+	}
 	if cmd.Stdout == nil {
 		cmd.Stdout = log
 	}

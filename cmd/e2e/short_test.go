@@ -16,4 +16,5 @@ const (
 	chaosAgents          = 10
 	chaosKills           = 3 // of the coordinator; each agent twice
 	chaosPatience        = 2 * time.Minute
+	oddSignalsFor        = 3 * time.Second // C030
 )
