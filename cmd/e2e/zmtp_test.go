@@ -36,11 +36,13 @@ func dialRaw(endpoint string, window int) (rawPeer, error) {
 }
 
 // handshake does ZMTP 3.0 with the NULL mechanism (RFC 23).
-func (p rawPeer) handshake() error {
+func (p rawPeer) handshake() error { return p.handshakeAs("DEALER") }
+
+func (p rawPeer) handshakeAs(socketType string) error {
 	greeting := make([]byte, 64)
 	greeting[0], greeting[8], greeting[9], greeting[10] = 0xff, 0x01, 0x7f, 3
 	copy(greeting[12:], "NULL")
-	ready := "\x05READY\x0bSocket-Type\x00\x00\x00\x06DEALER\x08Identity\x00\x00\x00\x00"
+	ready := "\x05READY\x0bSocket-Type\x00\x00\x00" + string(rune(len(socketType))) + socketType + "\x08Identity\x00\x00\x00\x00"
 	if _, err := p.Write(slices.Concat(greeting, []byte{0x04, byte(len(ready))}, []byte(ready))); err != nil {
 		return err
 	}
