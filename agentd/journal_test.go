@@ -346,14 +346,18 @@ func TestC047EpochOfDamage(t *testing.T) {
 	if err := os.WriteFile(file, append(b, "noise"...), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if epoch(dir, true) != first {
-		t.Error("noise at the end made a new epoch")
+	damaged := epoch(dir, true)
+	if damaged == first {
+		t.Error("a damaged journal goes on as the old one")
+	}
+	if epoch(dir, true) != damaged {
+		t.Error("the start after the damage made a new epoch, too")
 	}
 	if err := os.Truncate(file, 0); err != nil {
 		t.Fatal(err)
 	}
 	second := epoch(dir, true)
-	if second == first {
+	if second == damaged {
 		t.Error("an empty journal goes on as the old one")
 	}
 	if err := os.Remove(file); err != nil {

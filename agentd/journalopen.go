@@ -24,8 +24,9 @@ type damage string
 // that a journal should be there.
 //
 // What is damaged is copied to journal.damaged-TIME, a journal that cannot be
-// read at all is renamed to that, and the agent starts with the rest. Without
-// its header the journal has a new epoch.
+// read at all is renamed to that, and the agent starts with the rest. A damaged
+// journal has a new epoch: the coordinator must not send again what the lost
+// records may have been about.
 func (j *journal) open(known bool, fn func(record)) (damage, error) {
 	_ = os.Remove(j.path() + ".new") // of a rewriting that was cut short
 	f, err := os.OpenFile(j.path(), os.O_RDWR|os.O_APPEND, 0)
@@ -49,7 +50,7 @@ func (j *journal) open(known bool, fn func(record)) (damage, error) {
 	default:
 		return "", fmt.Errorf("journal: %w", err)
 	}
-	if j.epoch == "" {
+	if j.epoch == "" || what != "" { // what was lost may be the word that something ran
 		j.epoch = rand.Text()
 	}
 	// A file of its own to begin with: whole, with a header, and no longer than need be.

@@ -70,8 +70,9 @@ func (l *ledger) claim(oc *openCommand, take func(state) bool) (refs []ref) {
 }
 
 // claimSent claims an agent's targets that were sent and may not be sent again
-// when its journal is not the one they were sent to.
-func (l *ledger) claimSent(agent string) (refs []ref) {
+// when its journal is not the one they were sent to; but not those whose end the
+// agent knows.
+func (l *ledger) claimSent(agent string, known map[string]bool) (refs []ref) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	q := l.queues[agent]
@@ -79,7 +80,7 @@ func (l *ledger) claimSent(agent string) (refs []ref) {
 		return nil
 	}
 	for _, e := range q.entries {
-		if s := e.oc.states[e.idx]; s.told() >= musterv1.Target_SENT && !e.oc.cmd.Idempotent {
+		if s := e.oc.states[e.idx]; s.told() >= musterv1.Target_SENT && !e.oc.cmd.Idempotent && !known[e.oc.cmd.Id] {
 			e.oc.states[e.idx] |= claimed
 			refs = append(refs, e.ref)
 		}

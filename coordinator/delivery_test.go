@@ -257,12 +257,14 @@ func TestSentCommandsAreLostWithTheJournal(t *testing.T) {
 				again := to("a")
 				again.Idempotent = true
 				again = r.submit(again)
-				a.wantGot(2)
+				known := r.submit(to("a"))
+				a.wantGot(3)
 				a.leave()
 				waiting := r.submit(to("a"))
 
 				b := r.peer("a")
 				b.reg.Journal = journal
+				b.reg.Commands = []*musterv1.HeldCommand{{CommandId: known.Id, State: musterv1.Target_FAILED}}
 				b.join()
 				defer b.leave()
 				r.wantState(once.Id, "a", musterv1.Target_LOST)
@@ -272,6 +274,8 @@ func TestSentCommandsAreLostWithTheJournal(t *testing.T) {
 						t.Errorf("command %d is %s, want %s", i, got, id)
 					}
 				}
+				b.report(known.Id, musterv1.Target_FAILED)
+				r.wantState(known.Id, "a", musterv1.Target_FAILED)
 			})
 		})
 	}

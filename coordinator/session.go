@@ -135,7 +135,7 @@ func (c *Coordinator) onRegister(p *bus.Peer, env *musterv1.Envelope, m *musterv
 	w := &write{size: proto.Size(row), ops: fixed(putAgent(row))}
 	if broken {
 		c.log.Warn("the agent's journal is not the one we knew; what was sent to it may not be sent again", "agent", m.AgentId)
-		w.ops = c.lostOps(m.AgentId, row)
+		w.ops = c.lostOps(m, row)
 	}
 	w.done = func(_ []bool, err error) {
 		if err != nil {
@@ -186,11 +186,15 @@ func (c *Coordinator) plan(m *musterv1.Register, p *bus.Peer) (row *musterv1.Age
 }
 
 // lostOps settles what was sent to a journal that is gone, together with the
-// row that names the new one.
-func (c *Coordinator) lostOps(agent string, row *musterv1.Agent) func(context.Context) ([]store.Op, error) {
+// row that names the new one. Of a command whose end the agent knows it can tell.
+func (c *Coordinator) lostOps(m *musterv1.Register, row *musterv1.Agent) func(context.Context) ([]store.Op, error) {
+	known := map[string]bool{}
+	for _, h := range m.Commands {
+		known[h.CommandId] = isFinal(h.State)
+	}
 	return func(context.Context) ([]store.Op, error) {
 		ops := []store.Op{putAgent(row)}
-		for _, r := range c.ledger.claimSent(agent) {
+		for _, r := range c.ledger.claimSent(m.AgentId, known) {
 			ops = append(ops, settleOp(r, musterv1.Target_LOST, "the agent's journal is new or was set back: it cannot tell whether this ran", nil))
 		}
 		return ops, nil

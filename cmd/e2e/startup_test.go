@@ -109,12 +109,11 @@ func TestC111LockOfABackup(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t)
 	f.coordinator.kill()
-	file, err := os.Open(f.storeFile())
+	file, err := unix.Open(f.storeFile(), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer file.Close()
-	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX); err != nil {
+	if err := unix.Flock(file, unix.LOCK_EX); err != nil {
 		t.Fatal(err)
 	}
 	start := time.Now()
@@ -123,7 +122,7 @@ func TestC111LockOfABackup(t *testing.T) {
 	t.Logf("refused after %v", time.Since(start))
 
 	start = time.Now()
-	time.AfterFunc(3*time.Second, func() { unix.Flock(int(file.Fd()), unix.LOCK_UN) })
+	time.AfterFunc(3*time.Second, func() { unix.Close(file) })
 	f.startCoordinator()
 	if took := time.Since(start); took < 3*time.Second {
 		t.Errorf("it started after %v, before the lock was free", took)
