@@ -2,7 +2,10 @@ package coordinator
 
 import (
 	"context"
+	"net"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -116,22 +119,101 @@ func TestBrokenLinkIsSuspectAtOnce(t *testing.T) {
 	})
 }
 
-func TestNewerLinkTakesTheAgent(t *testing.T) {
+// Two live links register as one agent, with one ZeroMQ identity: the newer one
+// has it, the older is closed, and a command reaches exactly one of them.
+func TestC017TwoLiveLinksOfOneAgent(t *testing.T) {
 	fleetTest(t, func(t *testing.T, r *rig) {
 		a := r.peer("a").join()
 		old := a.current()
 		b := r.peer("a").join()
 		defer b.leave()
+		cmd := r.submit(to("a"))
+		a.wantGot(0)
+		b.wantGot(1)
 		select {
 		case <-old.Done():
 		case <-time.After(2 * time.Second):
-			t.Fatal("the old link is still there")
+			t.Error("the older link is still there")
 		}
-		a.leave() // its late close takes nothing offline
+		a.leave() // before it comes back; its late close takes nothing offline
 		r.wantStatus("a", musterv1.Agent_ONLINE)
-		r.submit(to("a"))
-		b.wantGot(1)
+		b.report(cmd.Id, musterv1.Target_SUCCEEDED)
+		b.wantAcked(cmd.Id)
 	})
+}
+
+// The old link is dead and nobody has noticed: it takes nothing and says
+// nothing. The new one has the agent at once, and the command that went into
+// the old one is sent again on it.
+func TestC018ReconnectBeforeTheOldLinkIsNoticedDead(t *testing.T) {
+	fleetTest(t, func(t *testing.T, r *rig) {
+		raw, err := r.net.Dial(t.Context(), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer raw.Close()
+		frozen := &frozenLink{Conn: raw}
+		mux := bus.NewMux()
+		mux.Up = func(l *bus.Peer) { l.Send(r.peer("a").reg) }
+		bus.Handle(mux, func(*bus.Peer, *musterv1.Envelope, *musterv1.Registered) error { frozen.freeze(); return nil })
+		d := bus.NewDealer(bus.Config{}, mux, []string{"mem://"}, bus.Null(), func(context.Context, string) (net.Conn, error) {
+			if frozen.used.Swap(true) {
+				return nil, net.ErrClosed // it never comes back
+			}
+			return frozen, nil
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- d.Run(ctx) }()
+		defer func() { cancel(); frozen.Close(); <-done }()
+		r.wantStatus("a", musterv1.Agent_ONLINE)
+		cmd := r.submit(to("a"))
+		r.wantState(cmd.Id, "a", musterv1.Target_SENT)
+
+		b := r.peer("a").join()
+		defer b.leave()
+		b.wantGot(1)
+		b.report(cmd.Id, musterv1.Target_SUCCEEDED)
+		time.Sleep(2 * time.Second)
+		r.wantStatus("a", musterv1.Agent_ONLINE)
+		r.wantState(cmd.Id, "a", musterv1.Target_SUCCEEDED)
+		if _, err := raw.Write([]byte("x")); err == nil {
+			t.Error("the old link is still open")
+		}
+	})
+}
+
+// frozenLink is a connection whose reads, once frozen, give nothing until it is
+// closed.
+type frozenLink struct {
+	net.Conn
+	used, cold atomic.Bool
+	closed     chan struct{}
+	once       sync.Once
+}
+
+func (f *frozenLink) freeze() { f.cold.Store(true) }
+
+func (f *frozenLink) Read(b []byte) (int, error) {
+	if !f.cold.Load() {
+		return f.Conn.Read(b)
+	}
+	<-f.gone()
+	return 0, net.ErrClosed
+}
+
+func (f *frozenLink) gone() chan struct{} {
+	f.once.Do(func() { f.closed = make(chan struct{}) })
+	return f.closed
+}
+
+func (f *frozenLink) Close() error {
+	select {
+	case <-f.gone():
+	default:
+		close(f.gone())
+	}
+	return f.Conn.Close()
 }
 
 func TestC032RestartAloneMarksNobodyOnlineOrOffline(t *testing.T) {
