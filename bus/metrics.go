@@ -19,8 +19,7 @@ type metrics struct {
 	handshake prometheus.Histogram
 	waits     prometheus.Counter // for the receive budget
 	peers     prometheus.Gauge
-	messages  prometheus.Gauge // in all send queues
-	bytes     prometheus.Gauge
+	queued    *queueGauge // of all send queues
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -36,14 +35,40 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		waits: register(reg, prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "muster_bus_budget_waits_total", Help: "Messages that waited for the receive budget.",
 		})),
-		peers:    newGauge(reg, "muster_bus_peers", "Links that are up."),
-		messages: newGauge(reg, "muster_bus_queue_messages", "Messages in the send queues of all peers."),
-		bytes:    newGauge(reg, "muster_bus_queue_bytes", "Bytes in the send queues of all peers."),
+		peers:  register(reg, prometheus.NewGauge(prometheus.GaugeOpts{Name: "muster_bus_peers", Help: "Links that are up."})),
+		queued: register(reg, &queueGauge{}),
 	}
 }
 
-func newGauge(reg prometheus.Registerer, name, help string) prometheus.Gauge {
-	return register(reg, prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help}))
+// queueGauge is how much is in all send queues. Every message moves it twice,
+// on all cores: so both numbers are in one word.
+type queueGauge struct{ word atomic.Int64 }
+
+const (
+	queuedBytes = 40 // bits; the messages are above them
+	bytesMask   = 1<<queuedBytes - 1
+)
+
+var (
+	queueMessagesDesc = prometheus.NewDesc("muster_bus_queue_messages", "Messages in the send queues of all peers.", nil, nil)
+	queueBytesDesc    = prometheus.NewDesc("muster_bus_queue_bytes", "Bytes in the send queues of all peers.", nil, nil)
+)
+
+func (q *queueGauge) add(messages, bytes int) {
+	q.word.Add(int64(messages)<<queuedBytes + int64(bytes))
+}
+
+// Describe implements prometheus.Collector.
+func (q *queueGauge) Describe(to chan<- *prometheus.Desc) {
+	to <- queueMessagesDesc
+	to <- queueBytesDesc
+}
+
+// Collect implements prometheus.Collector.
+func (q *queueGauge) Collect(to chan<- prometheus.Metric) {
+	word := q.word.Load()
+	to <- prometheus.MustNewConstMetric(queueMessagesDesc, prometheus.GaugeValue, float64(word>>queuedBytes))
+	to <- prometheus.MustNewConstMetric(queueBytesDesc, prometheus.GaugeValue, float64(word&bytesMask))
 }
 
 func (m *metrics) refuse(reason string) { m.refused.count(reason) }

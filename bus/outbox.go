@@ -50,7 +50,7 @@ type pong struct {
 
 // push queues an encoded message.
 func (o *outbox) push(message []byte) error {
-	cfg, m := &o.p.bus.cfg, o.p.bus.metrics
+	cfg := &o.p.bus.cfg
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.closing {
@@ -66,8 +66,7 @@ func (o *outbox) push(message []byte) error {
 	o.queue.messages = append(o.queue.messages, message)
 	o.messages++
 	o.bytes += len(message)
-	m.messages.Inc()
-	m.bytes.Add(float64(len(message)))
+	o.p.bus.metrics.queued.add(1, len(message))
 	if !o.corked || o.bytes+o.messages*o.sealing > corkedBytes {
 		o.startLocked()
 	}
@@ -183,8 +182,7 @@ func (o *outbox) wrote(messages, bytes int) {
 	defer o.mu.Unlock()
 	o.messages -= messages
 	o.bytes -= bytes
-	o.p.bus.metrics.messages.Sub(float64(messages))
-	o.p.bus.metrics.bytes.Sub(float64(bytes))
+	o.p.bus.metrics.queued.add(-messages, -bytes)
 }
 
 // finish takes nothing more; a writer writes what is queued, and then tells the
