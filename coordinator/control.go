@@ -106,8 +106,7 @@ func (c *Coordinator) follow(oc *openCommand, to musterv1.Command_State) {
 		c.settle(func() []ref { return c.ledger.claimQueued(oc) }, musterv1.Target_CANCELLED, "the command was cancelled before it was sent")
 		c.dispatch.wake(oc.targets...)
 	case musterv1.Command_OPEN:
-		c.goOn(oc)
-		c.dispatch.wake(oc.targets...)
+		c.begin(oc)
 	}
 }
 

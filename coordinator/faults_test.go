@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/musterhq/muster/coordinator/store"
 	musterv1 "github.com/musterhq/muster/proto/muster/v1"
@@ -243,6 +244,75 @@ func TestBatchFailsOnlyWhoIsToBlame(t *testing.T) {
 		synctest.Wait()
 		if got := strings.Join(log, " "); got != "a[false] false b[false] true c[true] false d[false] false" {
 			t.Errorf("got %s", got)
+		}
+		cancel()
+		<-done
+	})
+}
+
+// An agent that registers again and again, with other tags each time, is turned
+// away, and costs few writes.
+func TestRegistrationsAreLimited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		s := &counting{Store: r.store}
+		r.store = s
+		r.start()
+		a, b := r.peer("a").join(), r.peer("b").join()
+		before := s.n
+		for i := range 1000 {
+			reg := proto.CloneOf(a.reg)
+			reg.Tags = map[string]string{"n": fmt.Sprint(i)}
+			if a.current().Send(reg) != nil {
+				break
+			}
+			if i%50 == 0 {
+				synctest.Wait()
+			}
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if n := s.n - before; n > 3*registerBurst {
+			t.Errorf("%d commits", n)
+		}
+		if len(a.bye) == 0 || a.bye[0].RetryAfter.AsDuration() < time.Second {
+			t.Errorf("got %v", a.bye)
+		}
+		time.Sleep(time.Minute)
+		r.wantStatus("a", musterv1.Agent_ONLINE) // it may come back
+		r.wantStatus("b", musterv1.Agent_ONLINE)
+		a.leave()
+		b.leave()
+		r.stop()
+		r.store.Close()
+	})
+}
+
+// A link that floods fills its own part of the backlog; another's report gets in.
+func TestOneLinkCannotFillTheBacklog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &Coordinator{cfg: Config{}.withDefaults()}
+		c.batch = newBatcher(store.NewMem(Spaces...), c.cfg.Backlog, c.cfg.BacklogBytes)
+		flood, other := &session{}, &session{}
+		w := func(size int) *write { return &write{ops: fixed(), size: size, done: func([]bool, error) {}} }
+		taken := 0
+		for range c.cfg.Backlog {
+			if c.enqueue(flood, w(1)) == nil {
+				taken++
+			}
+		}
+		if taken != c.cfg.Backlog/16 {
+			t.Errorf("%d writes of one link were taken, want %d", taken, c.cfg.Backlog/16)
+		}
+		if err := c.enqueue(other, w(1)); err != nil {
+			t.Errorf("another link: %v", err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- c.batch.run(ctx) }()
+		synctest.Wait()
+		if err := c.enqueue(flood, w(1)); err != nil {
+			t.Errorf("after its writes are done: %v", err)
 		}
 		cancel()
 		<-done

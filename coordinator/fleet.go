@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -36,6 +37,7 @@ type agent struct {
 	refused string      // what the agent refused last, for a person
 	refusal time.Time
 	left    time.Time     // when its link was lost last
+	came    *rate.Limiter // registrations, on whatever link
 	seq     atomic.Uint32 // highest journal position it has told
 	unsaved atomic.Bool   // seq is to be written down
 	seen    atomic.Int64  // when its last message came: nanoseconds since fleet.start
@@ -47,6 +49,10 @@ type session struct {
 	peer *bus.Peer
 	late *time.Timer           // closes a link that does not register
 	who  atomic.Pointer[agent] // nil until registered
+
+	registers  *rate.Limiter // registrations on this link
+	writes     atomic.Int64  // that wait for the disk
+	writeBytes atomic.Int64
 
 	mu      sync.Mutex
 	runID   string
@@ -198,7 +204,7 @@ func (f *fleet) ids() []string {
 func (f *fleet) ensureLocked(id string) *agent {
 	a := f.agents[id]
 	if a == nil {
-		a = &agent{id: id}
+		a = &agent{id: id, came: rate.NewLimiter(registersPerSecond, registerBurst)}
 		f.agents[id] = a
 		if n := len(f.sorted); n == len(f.agents)-1 && (n == 0 || f.sorted[n-1] < id) {
 			f.sorted = append(f.sorted, id) // as when all are loaded: in order

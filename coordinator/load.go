@@ -149,8 +149,18 @@ func (c *Coordinator) openCommand(ctx context.Context, id string) error {
 	if c.ledger.endedAlready(oc) {
 		c.end(oc)
 	}
-	c.dispatch.wake(oc.targets...)
+	c.begin(oc)
 	return nil
+}
+
+// begin lets a command that may be sent go to its agents: a rollout to those
+// whose turn it is, in the order of their ids.
+func (c *Coordinator) begin(oc *openCommand) {
+	if oc.plan != nil {
+		c.goOn(oc)
+		return
+	}
+	c.dispatch.wake(oc.targets...)
 }
 
 func eachMark(kv store.KV, n int, fn func(i int)) error {

@@ -73,7 +73,7 @@ func (c *Coordinator) record(s *session, agent string, t *musterv1.Target) {
 		}
 		c.recorded(s, t, len(skipped) == 0 || skipped[0], err)
 	}
-	if err := c.batch.add(w); err != nil {
+	if err := c.enqueue(s, w); err != nil {
 		c.metrics.dropped("report") // no acknowledgement: the agent sends it again
 	}
 }
@@ -267,7 +267,7 @@ func (c *Coordinator) onChunk(p *bus.Peer, _ *musterv1.Envelope, m *musterv1.Out
 			}
 		},
 	}
-	if err := c.batch.add(w); err != nil {
+	if err := c.enqueue(s, w); err != nil {
 		s.chunkFailed(out)
 		c.metrics.dropped("chunk")
 	}

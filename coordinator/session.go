@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/oklog/ulid/v2"
+	"golang.org/x/time/rate"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -21,6 +22,7 @@ import (
 var (
 	errReplaced     = errors.New("coordinator: the agent registered on a newer link")
 	errNeverCame    = errors.New("coordinator: no registration in time")
+	errTooOften     = errors.New("coordinator: the agent registers too often")
 	errNotRecorded  = errors.New("coordinator: the registration could not be stored")
 	errWrongKey     = errors.New("coordinator: the key is not that of the agent")
 	nackUnknownPeer = &bus.NackError{Reason: musterv1.Nack_NOT_REGISTERED, Detail: "the first message of a link must be a Register"}
@@ -34,9 +36,16 @@ const (
 	maxTypes    = 1024
 )
 
+// A link, and an agent over all its links, may register this often. More costs
+// writes, events and log lines; who does it is asked to come back later.
+const (
+	registersPerSecond = 1
+	registerBurst      = 20
+)
+
 // onUp makes the session of a new link; it has no agent until it registers.
 func (c *Coordinator) onUp(p *bus.Peer) {
-	s := &session{id: ulid.Make().String(), peer: p}
+	s := &session{id: ulid.Make().String(), peer: p, registers: rate.NewLimiter(registersPerSecond, registerBurst)}
 	s.late = time.AfterFunc(unregistered, func() {
 		if s.registered() == nil {
 			p.Close(errNeverCame)
@@ -125,9 +134,13 @@ func (c *Coordinator) onRegister(p *bus.Peer, env *musterv1.Envelope, m *musterv
 		p.Close(errWrongKey)
 		return nil
 	}
-	env = proto.CloneOf(env)
 	row, known, needed, broken := c.plan(m, p)
-	reg := registration{session: s, msg: m, row: row, env: env}
+	reg := registration{session: s, msg: m, row: row, env: proto.CloneOf(env)}
+	if !s.registers.Allow() || !c.fleet.mayCome(m.AgentId) {
+		c.metrics.dropped("register")
+		c.turnAway(reg, errTooOften, 5*time.Second)
+		return nil
+	}
 	if known && !needed && !broken {
 		c.admit(reg)
 		return nil
@@ -140,14 +153,14 @@ func (c *Coordinator) onRegister(p *bus.Peer, env *musterv1.Envelope, m *musterv
 	w.done = func(_ []bool, err error) {
 		if err != nil {
 			c.log.Error("registration not stored", "agent", m.AgentId, "err", err)
-			c.turnAway(reg)
+			c.turnAway(reg, errNotRecorded, 2*time.Second)
 			return
 		}
 		c.admit(reg)
 	}
-	if err := c.batch.add(w); err != nil {
+	if err := c.enqueue(s, w); err != nil {
 		c.metrics.dropped("register")
-		c.turnAway(reg)
+		c.turnAway(reg, errNotRecorded, 2*time.Second)
 	}
 	return nil
 }
@@ -201,11 +214,41 @@ func (c *Coordinator) lostOps(m *musterv1.Register, row *musterv1.Agent) func(co
 	}
 }
 
-// turnAway asks an agent that could not be recorded to come again.
-func (c *Coordinator) turnAway(r registration) {
+// turnAway asks an agent to come again later.
+func (c *Coordinator) turnAway(r registration, why error, after time.Duration) {
 	p := r.session.peer
-	p.Reply(r.env, &musterv1.Goodbye{Reason: "the coordinator cannot store registrations now", RetryAfter: durationpb.New(2 * time.Second)})
-	p.Close(errNotRecorded)
+	quiet(p.Reply(r.env, &musterv1.Goodbye{Reason: why.Error(), RetryAfter: durationpb.New(after)}))
+	p.Close(why)
+}
+
+// mayCome reports whether an agent may register now; one that is not known may.
+func (f *fleet) mayCome(id string) bool {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	a := f.agents[id]
+	return a == nil || a.came.Allow()
+}
+
+// enqueue hands a link's write to the batcher. No link may fill more than a part
+// of the backlog, so that one which floods delays nobody's reports but its own.
+func (c *Coordinator) enqueue(s *session, w *write) error {
+	if s.writes.Load() >= int64(c.cfg.Backlog/16) || s.writeBytes.Load() >= int64(c.cfg.BacklogBytes/8) {
+		return errBacklog
+	}
+	s.writes.Add(1)
+	s.writeBytes.Add(int64(w.size))
+	done := w.done
+	w.done = func(skipped []bool, err error) {
+		s.writes.Add(-1)
+		s.writeBytes.Add(-int64(w.size))
+		done(skipped, err)
+	}
+	err := c.batch.add(w)
+	if err != nil {
+		s.writes.Add(-1)
+		s.writeBytes.Add(-int64(w.size))
+	}
+	return err
 }
 
 // admit answers a registration that is recorded, makes the agent ONLINE on its
