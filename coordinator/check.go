@@ -41,6 +41,9 @@ func checkCommand(m *musterv1.Command) error {
 	if len(m.Labels) > maxLabels {
 		f.add("labels", "%d labels, at most %d", len(m.Labels), maxLabels)
 	}
+	if sizeOfMap(m.Labels) > maxLabelBytes {
+		f.add("labels", "%d bytes, at most %d", sizeOfMap(m.Labels), maxLabelBytes)
+	}
 	for _, k := range slices.Sorted(maps.Keys(m.Labels)) {
 		if k == "" || len(k) > 128 || len(m.Labels[k]) > 1024 {
 			f.add(entryPath("labels", k), "a label has a name of 1 to 128 bytes and a value of at most 1024")
@@ -63,6 +66,13 @@ func entryPath(field, key string) string {
 		return field + "." + key
 	}
 	return fmt.Sprintf("%s[%.150q]", field, key)
+}
+
+func sizeOfMap(m map[string]string) (n int) {
+	for k, v := range m {
+		n += len(k) + len(v)
+	}
+	return n
 }
 
 func isObject(b []byte) bool {

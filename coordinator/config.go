@@ -18,6 +18,7 @@ type Config struct {
 	InFlight          int           // commands sent to one agent and not final (64)
 	Backlog           int           // reports waiting to be stored; more are not acknowledged (16,384)
 	BacklogBytes      int           // their bytes (64 MiB)
+	MaxAgents         int           // known agents; further ids are refused (100,000)
 	KeepFor           time.Duration // ended commands are kept that long (90 days) …
 	KeepCommands      int           // … unless there are more of them (1,000,000) …
 	KeepBytes         int64         // … or the store holds more bytes (64 GiB)
@@ -36,6 +37,7 @@ func (c Config) withDefaults() Config {
 	c.InFlight = cmp.Or(c.InFlight, 64)
 	c.Backlog = cmp.Or(c.Backlog, 16384)
 	c.BacklogBytes = cmp.Or(c.BacklogBytes, 64<<20)
+	c.MaxAgents = cmp.Or(c.MaxAgents, 100_000)
 	c.KeepFor = cmp.Or(c.KeepFor, 90*24*time.Hour)
 	c.KeepCommands = cmp.Or(c.KeepCommands, 1_000_000)
 	c.KeepBytes = cmp.Or(c.KeepBytes, 64<<30)
@@ -57,6 +59,9 @@ const (
 	defaultTime   = 10 * time.Minute
 	maxTime       = 30 * 24 * time.Hour
 	maxChunk      = 64 << 10
+	maxOutput     = 4 << 20  // kept bytes of one stream of one target
+	maxKeptList   = 32 << 10 // bytes of a target list that is shown with its command
+	maxLabelBytes = 16 << 10
 	maxReason     = 4 << 10
 	maxResult     = 192 << 10 // so that a result row stays under the store's 256 KiB
 )

@@ -27,6 +27,7 @@ type Coordinator struct {
 	batch    *batcher
 	dispatch *dispatcher
 	acks     *acker
+	quiet    *quietLog
 	fresh    freshTargets
 	tokens   *tokens
 	keys     *keyring
@@ -51,6 +52,7 @@ func New(ctx context.Context, s store.Store, cfg Config) (*Coordinator, error) {
 	c.feed = newFeed(cfg.EventHistory)
 	c.batch = newBatcher(s, cfg.Backlog, cfg.BacklogBytes)
 	c.acks = newAcker()
+	c.quiet = newQuietLog()
 	c.dispatch = newDispatcher(s, c.ledger, c.fleet, cfg, c.metrics)
 	if err := c.load(ctx); err != nil {
 		return nil, fmt.Errorf("coordinator: %w", err)

@@ -3,6 +3,7 @@ package coordinator
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -468,5 +469,77 @@ func TestOutputIsReadFromAnOffsetAndFollowed(t *testing.T) {
 		if err := <-done; err != nil || string(out.b) != "lo big world" {
 			t.Errorf("followed %q, %v", out.b, err)
 		}
+	})
+}
+
+// A long list is stored apart from its command, and 7,000 ids of 128 bytes are
+// no error.
+func TestLongTargetListIsStoredApart(t *testing.T) {
+	fleetTest(t, func(t *testing.T, r *rig) {
+		cmd := to()
+		for i := range 7000 {
+			id := fmt.Sprintf("%0128d", i)
+			r.c.adopt(&musterv1.Agent{Id: id})
+			cmd.Target.Agents = append(cmd.Target.Agents, id)
+		}
+		got := r.submit(cmd)
+		if got.Counts.Total != 7000 || len(got.Target.GetAgents()) != 0 {
+			t.Errorf("%v, %d ids shown", got.Counts, len(got.Target.GetAgents()))
+		}
+		page, err := r.cmds.ListTargets(t.Context(), &musterv1.ListTargetsRequest{CommandId: got.Id, PageSize: 10})
+		if err != nil || len(page.Targets) != 10 || page.NextPageToken == "" {
+			t.Errorf("%v, %v", page, err)
+		}
+	})
+}
+
+// Output that starts over again and again, cut otherwise each time, leaves
+// nothing behind and has a limit.
+func TestOutputThatStartsOverIsBounded(t *testing.T) {
+	fleetTest(t, func(t *testing.T, r *rig) {
+		a := r.peer("a").join()
+		defer a.leave()
+		cmd := r.submit(to("a"))
+		chunk := func(off, n int) {
+			a.say(&musterv1.OutputChunk{CommandId: cmd.Id, Stream: musterv1.Stream_STDOUT, Offset: uint32(off), Data: make([]byte, n)})
+		}
+		for try := range 200 {
+			chunk(0, 100+try)
+			for off := 100 + try; off < 1000; off += 100 {
+				chunk(off, 100)
+			}
+		}
+		if n := len(r.keys(spaceBulk)); n > 20 {
+			t.Errorf("%d rows are left of one output", n)
+		}
+		time.Sleep(2 * time.Minute)
+		chunk(0, maxChunk)
+		for off := maxChunk; off <= maxOutput; off += maxChunk {
+			chunk(off, maxChunk)
+		}
+		if got := r.output(cmd.Id, "a"); len(got) > maxOutput {
+			t.Errorf("%d bytes are kept", len(got))
+		}
+	})
+}
+
+func TestFleetHasALimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.cfg.MaxAgents = 2
+		r.start()
+		ps := []*peer{r.peer("a").join(), r.peer("b").join(), r.peer("c").join()}
+		if n := ps[2].lastNack(); n.Reason != musterv1.Nack_REFUSED {
+			t.Errorf("got %v", n)
+		}
+		if n := r.c.fleet.size(); n != 2 {
+			t.Errorf("%d agents are known", n)
+		}
+		again := r.peer("a").join() // a known one may come back
+		r.wantStatus("a", musterv1.Agent_ONLINE)
+		again.leave()
+		leaveAll(ps)
+		r.stop()
+		r.store.Close()
 	})
 }

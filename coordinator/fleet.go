@@ -51,6 +51,7 @@ type session struct {
 	who  atomic.Pointer[agent] // nil until registered
 
 	registers  *rate.Limiter // registrations on this link
+	restarts   *rate.Limiter // of output that was begun on it
 	writes     atomic.Int64  // that wait for the disk
 	writeBytes atomic.Int64
 

@@ -142,7 +142,7 @@ func (c *Coordinator) afterwards(ctx context.Context, key []byte, t *musterv1.Ta
 		return nil, err
 	}
 	if kvs[0].Rev == 0 || kvs[1].Rev == 0 {
-		c.log.Warn("report for a command that this agent was not given; acknowledged and dropped", "agent", t.AgentId, "cmd", fmt.Sprintf("%.40q", t.CommandId))
+		c.warn("report for a command that this agent was not given; acknowledged and dropped", "agent", t.AgentId, "cmd", fmt.Sprintf("%.40q", t.CommandId))
 		c.metrics.dropped("orphan")
 		return nil, nil
 	}
@@ -158,7 +158,7 @@ func (c *Coordinator) lateOps(have store.KV, t *musterv1.Target) ([]store.Op, er
 	}
 	if first.State <= musterv1.Target_REJECTED {
 		if first.State != t.State || first.GetExitCode() != t.GetExitCode() {
-			c.log.Warn("a second report differs from the first, which stays", "agent", t.AgentId, "cmd", t.CommandId, "first", first.State.String(), "second", t.State.String())
+			c.warn("a second report differs from the first, which stays", "agent", t.AgentId, "cmd", t.CommandId, "first", first.State.String(), "second", t.State.String())
 		}
 		return nil, nil
 	}
@@ -255,23 +255,40 @@ func (c *Coordinator) onChunk(p *bus.Peer, _ *musterv1.Envelope, m *musterv1.Out
 	out := s.chunk(m)
 	if out == nil {
 		c.metrics.dropped("chunk")
-		return nil // out of order: the report will be refused and all sent again
+		return nil // out of order or too much: the report will be refused and all sent again
 	}
+	put := store.Op{Kind: store.Put, Space: spaceBulk, Key: outKey(m.CommandId, a.id, uint32(m.Stream), m.Offset), Value: m.Data}
 	w := &write{
 		size: len(m.Data) + 128,
-		ops: fixed(store.Op{Kind: store.Put, Space: spaceBulk,
-			Key: outKey(m.CommandId, a.id, uint32(m.Stream), m.Offset), Value: m.Data}),
+		ops:  fixed(put),
 		done: func(_ []bool, err error) {
 			if err != nil {
 				s.chunkFailed(out)
 			}
 		},
 	}
+	if m.Offset == 0 {
+		w.ops = func(ctx context.Context) ([]store.Op, error) { return c.startOver(ctx, put) }
+	}
 	if err := c.enqueue(s, w); err != nil {
 		s.chunkFailed(out)
 		c.metrics.dropped("chunk")
 	}
 	return nil
+}
+
+// startOver writes a stream's first chunk in place of all that an earlier try
+// had left of it.
+func (c *Coordinator) startOver(ctx context.Context, first store.Op) ([]store.Op, error) {
+	page, err := c.store.Scan(ctx, spaceBulk, store.Range{Prefix: first.Key[:len(first.Key)-8], After: first.Key, Limit: store.MaxOps - 100})
+	if err != nil {
+		return nil, err
+	}
+	ops := []store.Op{first}
+	for _, kv := range page.Items {
+		ops = append(ops, store.Op{Kind: store.Delete, Space: spaceBulk, Key: kv.Key})
+	}
+	return ops, nil
 }
 
 // chunk counts a chunk and returns its record, or nil if it is out of order.
@@ -282,6 +299,10 @@ func (s *session) chunk(m *musterv1.OutputChunk) *progress {
 		s.outputs = map[string]*progress{}
 	}
 	out := s.outputs[m.CommandId]
+	if m.Offset == 0 && out != nil && out.queued[m.Stream] > 0 && !s.restarts.Allow() {
+		out.failed = true // a stream that always starts over is no output
+		return nil
+	}
 	if out == nil || out.failed && m.Offset == 0 {
 		out = &progress{}
 		s.outputs[m.CommandId] = out
@@ -289,7 +310,7 @@ func (s *session) chunk(m *musterv1.OutputChunk) *progress {
 	if m.Offset == 0 {
 		out.queued[m.Stream] = 0
 	}
-	if out.queued[m.Stream] != m.Offset || m.Offset > 16<<20 {
+	if out.queued[m.Stream] != m.Offset || int(m.Offset)+len(m.Data) > maxOutput {
 		out.failed = true
 		return nil
 	}
@@ -320,7 +341,7 @@ func (c *Coordinator) onBusy(p *bus.Peer, _ *musterv1.Envelope, m *musterv1.Busy
 
 // onGoodbye only notes the reason; the close of the link says the rest.
 func (c *Coordinator) onGoodbye(p *bus.Peer, _ *musterv1.Envelope, m *musterv1.Goodbye) error {
-	c.log.Info("agent says goodbye", "addr", p.Addr(), "reason", fmt.Sprintf("%.200q", m.Reason))
+	c.warn("agent says goodbye", "addr", p.Addr(), "reason", fmt.Sprintf("%.200q", m.Reason))
 	return nil
 }
 
@@ -329,6 +350,6 @@ func (c *Coordinator) onNack(p *bus.Peer, _ *musterv1.Envelope, m *musterv1.Nack
 	if a := sessionOf(p).registered(); a != nil {
 		c.fleet.noteRefusal(a, fmt.Sprintf("%.64q not taken: %s %.200s", m.Type, m.Reason, m.Detail))
 	}
-	c.log.Warn("agent did not take a message", "addr", p.Addr(), "type", fmt.Sprintf("%.64q", m.Type), "reason", m.Reason.String(), "detail", fmt.Sprintf("%.200q", m.Detail))
+	c.warn("agent did not take a message", "addr", p.Addr(), "type", fmt.Sprintf("%.64q", m.Type), "reason", m.Reason.String(), "detail", fmt.Sprintf("%.200q", m.Detail))
 	return nil
 }

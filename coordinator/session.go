@@ -32,6 +32,7 @@ var (
 const (
 	maxRegister = 256 << 10
 	maxTags     = 256
+	maxTagBytes = 16 << 10
 	maxHeld     = 4096
 	maxTypes    = 1024
 )
@@ -41,11 +42,14 @@ const (
 const (
 	registersPerSecond = 1
 	registerBurst      = 20
+	restartsPerSecond  = 1 // of output, likewise
+	restartBurst       = 64
 )
 
 // onUp makes the session of a new link; it has no agent until it registers.
 func (c *Coordinator) onUp(p *bus.Peer) {
-	s := &session{id: ulid.Make().String(), peer: p, registers: rate.NewLimiter(registersPerSecond, registerBurst)}
+	s := &session{id: ulid.Make().String(), peer: p, registers: rate.NewLimiter(registersPerSecond, registerBurst),
+		restarts: rate.NewLimiter(restartsPerSecond, restartBurst)}
 	s.late = time.AfterFunc(unregistered, func() {
 		if s.registered() == nil {
 			p.Close(errNeverCame)
@@ -128,11 +132,15 @@ func (c *Coordinator) onRegister(p *bus.Peer, env *musterv1.Envelope, m *musterv
 		return err
 	}
 	if key := p.Key(); key != "" && !c.keys.allows(key, m.AgentId) {
-		c.log.Warn("refused: the key is not that of the agent", "agent", m.AgentId, "addr", p.Addr())
+		c.warn("refused: the key is not that of the agent", "agent", m.AgentId, "addr", p.Addr())
 		quiet(p.Reply(env, &musterv1.Nack{Type: "muster.v1.Register", Reason: musterv1.Nack_REFUSED, Field: "agent_id",
 			Detail: fmt.Sprintf("the key of this link is not approved for agent %q", m.AgentId)}))
 		p.Close(errWrongKey)
 		return nil
+	}
+	if c.fleet.full(m.AgentId, c.cfg.MaxAgents) {
+		c.warn("a new agent was refused: the fleet has as many as the limit allows", "agent", m.AgentId, "addr", p.Addr())
+		return &bus.NackError{Reason: musterv1.Nack_REFUSED, Field: "agent_id", Detail: fmt.Sprintf("%d agents are known, which is the limit", c.cfg.MaxAgents)}
 	}
 	row, known, needed, broken := c.plan(m, p)
 	reg := registration{session: s, msg: m, row: row, env: proto.CloneOf(env)}
@@ -147,7 +155,7 @@ func (c *Coordinator) onRegister(p *bus.Peer, env *musterv1.Envelope, m *musterv
 	}
 	w := &write{size: proto.Size(row), ops: fixed(putAgent(row))}
 	if broken {
-		c.log.Warn("the agent's journal is not the one we knew; what was sent to it may not be sent again", "agent", m.AgentId)
+		c.warn("the agent's journal is not the one we knew; what was sent to it may not be sent again", "agent", m.AgentId)
 		w.ops = c.lostOps(m, row)
 	}
 	w.done = func(_ []bool, err error) {
@@ -221,6 +229,13 @@ func (c *Coordinator) turnAway(r registration, why error, after time.Duration) {
 	p.Close(why)
 }
 
+// full reports whether an agent would be one too many.
+func (f *fleet) full(id string, limit int) bool {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	return len(f.agents) >= limit && f.agents[id] == nil
+}
+
 // mayCome reports whether an agent may register now; one that is not known may.
 func (f *fleet) mayCome(id string) bool {
 	f.mu.RLock()
@@ -288,7 +303,7 @@ func (c *Coordinator) admit(r registration) {
 	c.watchSilenceLocked(a)
 	c.fleet.mu.Unlock()
 	if old != nil && old != s {
-		c.log.Warn("agent registered on a newer link; the old one is closed", "agent", a.id, "addr", s.peer.Addr(), "old", old.peer.Addr())
+		c.warn("agent registered on a newer link; the old one is closed", "agent", a.id, "addr", s.peer.Addr(), "old", old.peer.Addr())
 		old.peer.Close(errReplaced)
 	}
 	if key := s.peer.Key(); key != "" && !c.keys.allows(key, a.id) {
@@ -356,6 +371,9 @@ func checkRegister(m *musterv1.Register, identity string, s *session) error {
 		return bad("startup_time", "not a time")
 	case len(m.GetJournal().GetEpoch()) > 64 || !utf8.ValidString(m.GetJournal().GetEpoch()):
 		return bad("journal.epoch", "at most 64 bytes")
+	}
+	if sizeOfMap(m.Tags) > maxTagBytes || sizeOfMap(m.GetAttributes().GetExtras()) > maxTagBytes {
+		return bad("tags", "tags and extras have at most %d bytes each", maxTagBytes)
 	}
 	for _, k := range slices.Sorted(maps.Keys(m.Tags)) {
 		if k == "" || len(k) > 128 || len(m.Tags[k]) > 1024 {

@@ -49,6 +49,10 @@ func (c *Coordinator) submit(ctx context.Context, req *musterv1.Command, key str
 	cmd.CreateTime = timestamppb.New(now)
 	cmd.ExpireTime = timestamppb.New(now.Add(cmd.ExpiresIn.AsDuration()))
 
+	if proto.Size(cmd.Target) > maxKeptList { // the list itself is stored apart
+		cmd.Target.Agents = nil
+	}
+
 	rev, err := c.storeCommand(ctx, cmd, targets, c.cancelled(cmd, targets, now), once)
 	if errors.Is(err, store.ErrConflict) { // the same key, at the same time
 		id, err := c.earlier(ctx, once)
