@@ -19,13 +19,21 @@ type Frames struct {
 
 // Seal encodes m and its envelope, which may be nil.
 func Seal(env *musterv1.Envelope, m proto.Message) (Frames, error) {
+	return sealInto(nil, env, m)
+}
+
+// sealInto is Seal with room for the encoding, which is used if it is enough.
+func sealInto(room []byte, env *musterv1.Envelope, m proto.Message) (Frames, error) {
 	var opt proto.MarshalOptions
 	typ := typeOf(m)
 	envSize, bodySize := 0, opt.Size(m)
 	if env != nil {
 		envSize = opt.Size(env)
 	}
-	wire := make([]byte, 0, 3*maxHeader+len(typ)+envSize+bodySize)
+	wire := room[:0]
+	if need := 3*maxHeader + len(typ) + envSize + bodySize; need > cap(room) {
+		wire = make([]byte, 0, need)
+	}
 	wire = append(appendHeader(wire, flagMore, len(typ)), typ...)
 	wire = appendHeader(wire, flagMore, envSize)
 	opt.UseCachedSize = true

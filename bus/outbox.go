@@ -27,15 +27,18 @@ type outbox struct {
 }
 
 // batch is encoded messages that are written together.
-type batch struct{ messages [][]byte }
+type batch struct {
+	messages [][]byte
+	copies   []byte // of messages that were lent
+}
 
 // Batches are shared by all peers, so that an idle one has none.
 var batches = sync.Pool{New: func() any { return new(batch) }}
 
 func (b *batch) release() {
-	if b != nil && cap(b.messages) <= 1<<10 {
+	if b != nil && cap(b.messages) <= 1<<10 && cap(b.copies) <= 16<<10 {
 		clear(b.messages)
-		b.messages = b.messages[:0]
+		b.messages, b.copies = b.messages[:0], b.copies[:0]
 		batches.Put(b)
 	}
 }
@@ -48,8 +51,8 @@ type pong struct {
 	context [maxPingContext]byte
 }
 
-// push queues an encoded message.
-func (o *outbox) push(message []byte) error {
+// push queues an encoded message, or a copy of one that is only lent.
+func (o *outbox) push(message []byte, lent bool) error {
 	cfg := &o.p.bus.cfg
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -62,6 +65,11 @@ func (o *outbox) push(message []byte) error {
 	}
 	if o.queue == nil {
 		o.queue = batches.Get().(*batch)
+	}
+	if lent {
+		start := len(o.queue.copies)
+		o.queue.copies = append(o.queue.copies, message...)
+		message = o.queue.copies[start:]
 	}
 	o.queue.messages = append(o.queue.messages, message)
 	o.messages++

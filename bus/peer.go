@@ -118,16 +118,27 @@ func (p *Peer) Reply(to *musterv1.Envelope, m proto.Message) error {
 }
 
 func (p *Peer) send(env *musterv1.Envelope, m proto.Message) error {
-	f, err := Seal(env, m)
+	room := rooms.Get().(*[smallMessage]byte)
+	defer rooms.Put(room)
+	f, err := sealInto(room[:], env, m)
 	if err != nil {
 		return err
 	}
-	return p.SendFrames(f)
+	return p.sendFrames(f, len(f.wire) <= smallMessage)
 }
+
+// Small messages are encoded into shared room and copied from there into the
+// queue, which spares the collector one object each.
+const smallMessage = 512
+
+var rooms = sync.Pool{New: func() any { return new([smallMessage]byte) }}
 
 // SendFrames is Send for a message that was encoded before, perhaps for many
 // peers.
-func (p *Peer) SendFrames(f Frames) error {
+func (p *Peer) SendFrames(f Frames) error { return p.sendFrames(f, false) }
+
+// sendFrames queues f; lent says that its bytes are good only until it returns.
+func (p *Peer) sendFrames(f Frames, lent bool) error {
 	limit := p.bus.cfg.MaxMessage
 	if !p.router && p.promoted.Load() == 0 {
 		limit = min(limit, p.bus.cfg.MaxUnregistered) // the router would cut us
@@ -135,7 +146,7 @@ func (p *Peer) SendFrames(f Frames) error {
 	if f.size > limit {
 		return fmt.Errorf("bus: %s of %d bytes, limit %d", f.typ, f.size, limit)
 	}
-	if err := p.out.push(f.wire); err != nil {
+	if err := p.out.push(f.wire, lent); err != nil {
 		return err
 	}
 	p.bus.metrics.sent.count(f.typ)
