@@ -12,6 +12,7 @@ import (
 // everything before the first Serve or Run; after that it must not change.
 type Mux struct {
 	handlers map[string]handler
+	limits   map[string]int // bytes of a body, by type
 
 	// Up is called once for each link, before its first message, and Down once
 	// after its last, with the reason why it ended. Both run where callbacks
@@ -28,7 +29,7 @@ type handler func(p *Peer, env *musterv1.Envelope, body []byte) (malformed bool,
 var fresh = proto.UnmarshalOptions{Merge: true}
 
 // NewMux returns a Mux without callbacks.
-func NewMux() *Mux { return &Mux{handlers: map[string]handler{}} }
+func NewMux() *Mux { return &Mux{handlers: map[string]handler{}, limits: map[string]int{}} }
 
 // Handle registers fn for messages of type M. A second one for a type panics.
 //
@@ -54,6 +55,11 @@ func Handle[M interface {
 	}
 }
 
+// Limit bounds the bodies of messages like m, in bytes. A larger one is not
+// decoded, for it may become many times its size; it is answered with Nack
+// INVALID. Without a limit a body may be as large as its message.
+func (mux *Mux) Limit(m proto.Message, bytes int) { mux.limits[typeOf(m)] = bytes }
+
 var emptyEnvelope = &musterv1.Envelope{}
 
 // dispatch hands one message to its callback and answers what cannot be
@@ -78,6 +84,10 @@ func (mux *Mux) dispatch(p *Peer, m *message) error {
 		return nil
 	}
 	p.bus.metrics.received.countBytes(typ)
+	if limit, ok := mux.limits[string(typ)]; ok && len(m.frame(2)) > limit {
+		p.nack("body_size", typ, env, musterv1.Nack_INVALID, fmt.Sprintf("body of %d bytes, limit %d", len(m.frame(2)), limit))
+		return nil
+	}
 	malformed, err := h(p, env, m.frame(2))
 	switch {
 	case malformed:

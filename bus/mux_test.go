@@ -196,3 +196,34 @@ func TestCallbacksMayKeepMessages(t *testing.T) {
 		}
 	})
 }
+
+// A body over the limit of its type is answered without being decoded, and the
+// link goes on.
+func TestBodyOverTheLimitOfItsType(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := buildStation(t, bus.Config{})
+		s.mux.Limit(&musterv1.Busy{}, 1000)
+		heard := 0
+		bus.Handle(s.mux, func(p *bus.Peer, _ *musterv1.Envelope, m *musterv1.Busy) error {
+			heard++
+			return p.Send(&musterv1.TargetAck{})
+		})
+		s.serve(newNet(s))
+		r := s.enter()
+		for _, size := range []int{2000, 10} {
+			f, err := bus.Seal(nil, &musterv1.Busy{CommandId: strings.Repeat("x", size)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.send(wire(t, f))
+		}
+		var n musterv1.Nack
+		if r.receive(&n); n.Reason != musterv1.Nack_INVALID || !strings.Contains(n.Detail, "limit 1000") {
+			t.Errorf("got %v", &n)
+		}
+		r.receive(&musterv1.TargetAck{})
+		if heard != 1 || s.refused("body_size") != 1 {
+			t.Errorf("%d heard, %v refused", heard, s.refused("body_size"))
+		}
+	})
+}

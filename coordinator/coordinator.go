@@ -8,9 +8,11 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/musterhq/muster/bus"
 	"github.com/musterhq/muster/coordinator/store"
+	musterv1 "github.com/musterhq/muster/proto/muster/v1"
 )
 
 // Coordinator is the whole of it. Make one with New, give its callbacks to a
@@ -62,6 +64,10 @@ func New(ctx context.Context, s store.Store, cfg Config) (*Coordinator, error) {
 
 // Register is the list of all that an agent can tell us.
 func (c *Coordinator) Register(mux *bus.Mux) {
+	for _, m := range []proto.Message{&musterv1.Register{}, &musterv1.Heartbeat{}, &musterv1.Target{},
+		&musterv1.OutputChunk{}, &musterv1.Busy{}, &musterv1.Goodbye{}, &musterv1.Nack{}} {
+		mux.Limit(m, maxBody)
+	}
 	mux.Up = c.onUp
 	mux.Down = c.onDown
 	bus.Handle(mux, c.onRegister)

@@ -133,7 +133,7 @@ func (oc *openCommand) overBudgetLocked() bool {
 		return false
 	}
 	oc.control = musterv1.Command_HALTED
-	oc.reason = fmt.Sprintf("%d failures, %d allowed", oc.failuresLocked(), oc.plan.maxFailures)
+	oc.reason = fmt.Sprintf("failures: %d, allowed: %d", oc.failuresLocked(), oc.plan.maxFailures)
 	return true
 }
 

@@ -31,6 +31,7 @@ var (
 // Limits of one registration.
 const (
 	maxRegister = 256 << 10
+	maxBody     = 1<<20 + maxRegister // of any message: there must be room for a newer agent's fields
 	maxTags     = 256
 	maxTagBytes = 16 << 10
 	maxHeld     = 4096
