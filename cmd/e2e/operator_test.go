@@ -50,7 +50,7 @@ func TestOperatorsDay(t *testing.T) {
 		t.Errorf("%d programs ran", n)
 	}
 
-	f.wantMuster(2, failing, "1 failures, 0 allowed", "2 targets were not sent")
+	f.wantMuster(2, failing, "failures: 1, allowed: 0", "2 targets were not sent")
 	if n := len(linesOf(t, record)); n != 1 {
 		t.Errorf("%d programs ran before the budget halted it", n)
 	}
