@@ -97,7 +97,9 @@ func (l brokenListener) Addr() net.Addr            { return &net.UnixAddr{} }
 // Clients that send a header byte every 5 s, and idle ones.
 func TestC105SlowAndIdleConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const count = 300 // of each; the race detector ends at 8,128 goroutines
+		// Of each. Each ends by a deadline in the past, on which the runtime of Go
+		// 1.26 has crashed once, in a bubble with the race detector, among 300.
+		const count = 40
 		n := serve(t, working())
 		start := time.Now()
 		slowEnd, idleEnd := make(chan time.Duration, count), make(chan time.Duration, count)
