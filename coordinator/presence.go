@@ -194,5 +194,5 @@ func (c *Coordinator) tendLoop(ctx context.Context) error {
 	}
 }
 
-// lastSeen for a row that is about to be stored.
+// nowStamp is the time for a row that is about to be stored.
 func (c *Coordinator) nowStamp() *timestamppb.Timestamp { return timestamppb.New(time.Now()) }
