@@ -25,15 +25,16 @@ type Agent struct {
 	log     *slog.Logger
 	metrics *metrics
 
-	lock     *os.File
-	outputs  outputs
-	journal  *journal
-	damage   damage
-	ledger   *ledger
-	outbox   *outbox
-	executor *executor
-	session  *session
-	plugins  *inventory
+	lock      *os.File
+	outputs   outputs
+	journal   *journal
+	damage    damage
+	ledger    *ledger
+	inherited []*held // what an earlier agent left, until resume
+	outbox    *outbox
+	executor  *executor
+	session   *session
+	plugins   *inventory
 }
 
 // New opens the data folder and reads the journal. It fails when another agent
@@ -77,6 +78,7 @@ func open(cfg Config) (*Agent, error) {
 		a.journal.close()
 		return nil, err
 	}
+	a.inherited = a.ledger.inOrder(func(*held) bool { return true })
 	if a.damage != "" {
 		a.metrics.journalDamaged.Inc()
 		a.log.Error("journal damaged", "dir", cfg.Dir, "what", string(a.damage))

@@ -12,13 +12,14 @@ const leftoverWait = 5 * time.Second
 
 // resume takes up what an earlier agent left: what had not begun is queued
 // again, what ran is ended and told to be INTERRUPTED, what ended is told
-// again. Nothing is started before.
+// again. Nothing is started before. A coordinator may speak to us already: what
+// it sent since the journal was read is not an earlier agent's.
 func (a *Agent) resume() {
-	for _, h := range a.ledger.inOrder(func(*held) bool { return true }) {
+	for _, h := range a.inherited {
 		was := a.ledger.found(h)
 		switch {
 		case was.final != nil:
-			a.outbox.tell(was.final)
+			a.tell(h) // unless it ended just now, and is told when that is on disk
 		case was.state == musterv1.Target_RUNNING:
 			a.resumeRunning(h, was)
 		case was.command == nil, was.cancelled, a.damage != "" && !was.command.Idempotent:
@@ -29,6 +30,7 @@ func (a *Agent) resume() {
 			a.requeue(h, was)
 		}
 	}
+	a.inherited = nil
 	a.outputs.sweep(a.ledger.holds)
 }
 
