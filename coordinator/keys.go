@@ -27,10 +27,20 @@ import (
 //	  journal/ID           JournalPosition that the agent told last
 //	  token/NAME           Token
 //	  key/FINGERPRINT      Key that was approved or revoked
+//	  held/ID              AgentConfigs that the agent told last
+//	space config (watched: what agents shall hold follows it)
+//	  group/NAME           Group, without size
+//	  cfg/NAME             Config, the head
+//	  ver/NAME/n           ConfigVersion, without content
+//	  rollout/ULID         ConfigRollout
+//	  offered/ULID/n       RolloutOffers, written before the offers
+//	space bulk also
+//	  content/NAME/n/i     the content of version n, in pieces
 const (
 	spaceHistory store.Space = "history"
 	spaceBulk    store.Space = "bulk"
 	spaceFleet   store.Space = "fleet"
+	spaceConfig  store.Space = "config"
 )
 
 // Spaces is what the coordinator's store must be opened with.
@@ -38,6 +48,7 @@ var Spaces = []store.SpaceDef{
 	{Name: spaceHistory, Watched: true},
 	{Name: spaceBulk},
 	{Name: spaceFleet},
+	{Name: spaceConfig, Watched: true},
 }
 
 const (
@@ -53,6 +64,14 @@ const (
 	agentPrefix = "agent/"
 	tokenPrefix = "token/"
 	keyPrefix   = "key/"
+	heldPrefix  = "held/"
+
+	groupPrefix   = "group/"
+	cfgPrefix     = "cfg/"
+	verPrefix     = "ver/"
+	rolloutPrefix = "rollout/"
+	offeredPrefix = "offered/"
+	contentPrefix = "content/"
 
 	journalPrefix = "journal/"
 	targetsPrefix = "targets/"
@@ -71,7 +90,17 @@ func targetsKey(id string, n int) []byte { return fmt.Appendf(nil, "%s%s/%08x", 
 func agentKey(id string) []byte          { return []byte(agentPrefix + id) }
 func journalKey(id string) []byte        { return []byte(journalPrefix + id) }
 func tokenKey(name string) []byte        { return []byte(tokenPrefix + name) }
+func heldKey(id string) []byte           { return []byte(heldPrefix + id) }
+func groupKey(name string) []byte        { return []byte(groupPrefix + name) }
+func cfgKey(name string) []byte          { return []byte(cfgPrefix + name) }
+func verKey(name string, n int32) []byte { return fmt.Appendf(nil, "%s%s/%08x", verPrefix, name, n) }
+func rolloutKey(id string) []byte        { return []byte(rolloutPrefix + id) }
+func offeredKey(id string, n int) []byte { return fmt.Appendf(nil, "%s%s/%08x", offeredPrefix, id, n) }
 func keyKey(id string) []byte            { return []byte(keyPrefix + id) }
+
+func contentKey(name string, n int32, i int) []byte {
+	return fmt.Appendf(nil, "%s%s/%08x/%08x", contentPrefix, name, n, i)
+}
 
 func outKey(id, agent string, stream, offset uint32) []byte {
 	return fmt.Appendf(outPrefix(id, agent, stream), "%08x", offset)

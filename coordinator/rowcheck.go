@@ -26,12 +26,21 @@ var rowForms = map[store.Space]map[string]rowForm{
 	spaceBulk: {
 		targetsPrefix: {ofCommandAnd, message[musterv1.TargetList]},
 		outputPrefix:  {ofCommandAnd, output},
+		contentPrefix: {ofAnything, content},
 	},
 	spaceFleet: {
 		agentPrefix:   {ofAnything, message[musterv1.Agent]},
 		journalPrefix: {ofAnything, message[musterv1.JournalPosition]},
 		tokenPrefix:   {ofAnything, message[musterv1.Token]},
 		keyPrefix:     {ofAnything, message[musterv1.Key]},
+		heldPrefix:    {ofAnything, message[musterv1.AgentConfigs]},
+	},
+	spaceConfig: {
+		groupPrefix:   {ofAnything, message[musterv1.Group]},
+		cfgPrefix:     {ofAnything, message[musterv1.Config]},
+		verPrefix:     {ofAnything, message[musterv1.ConfigVersion]},
+		rolloutPrefix: {ofCommand, message[musterv1.ConfigRollout]},
+		offeredPrefix: {ofCommandAnd, message[musterv1.RolloutOffers]},
 	},
 }
 
@@ -73,6 +82,13 @@ func nothing(value []byte) error {
 func output(value []byte) error {
 	if len(value) == 0 || len(value) > maxChunk {
 		return fmt.Errorf("holds %d bytes of output, want 1 to %d", len(value), maxChunk)
+	}
+	return nil
+}
+
+func content(value []byte) error {
+	if len(value) == 0 || len(value) > store.MaxValue {
+		return fmt.Errorf("holds %d bytes of a config, want 1 to %d", len(value), store.MaxValue)
 	}
 	return nil
 }

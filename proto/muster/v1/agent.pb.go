@@ -92,7 +92,11 @@ type Agent struct {
 	Journal       *JournalPosition `protobuf:"bytes,12,opt,name=journal,proto3" json:"journal,omitempty"`
 	Maintenance   bool             `protobuf:"varint,13,opt,name=maintenance,proto3" json:"maintenance,omitempty"` // nothing is sent to it; commands wait until they expire
 	Plugins       []*Plugin        `protobuf:"bytes,14,rep,name=plugins,proto3" json:"plugins,omitempty"`
-	Queue         *AgentQueue      `protobuf:"bytes,15,opt,name=queue,proto3" json:"queue,omitempty"` // GetAgent only
+	Queue         *AgentQueue      `protobuf:"bytes,15,opt,name=queue,proto3" json:"queue,omitempty"`                // GetAgent only
+	Capabilities  uint64           `protobuf:"varint,16,opt,name=capabilities,proto3" json:"capabilities,omitempty"` // bits of AgentCapability
+	Left          bool             `protobuf:"varint,17,opt,name=left,proto3" json:"left,omitempty"`                 // OFFLINE because it was stopped in order
+	Conflict      *AgentConflict   `protobuf:"bytes,18,opt,name=conflict,proto3" json:"conflict,omitempty"`          // another process has used this id a short while ago
+	Groups        []string         `protobuf:"bytes,19,rep,name=groups,proto3" json:"groups,omitempty"`              // it is in, by name; GetAgent and ListAgents only
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -232,6 +236,111 @@ func (x *Agent) GetQueue() *AgentQueue {
 	return nil
 }
 
+func (x *Agent) GetCapabilities() uint64 {
+	if x != nil {
+		return x.Capabilities
+	}
+	return 0
+}
+
+func (x *Agent) GetLeft() bool {
+	if x != nil {
+		return x.Left
+	}
+	return false
+}
+
+func (x *Agent) GetConflict() *AgentConflict {
+	if x != nil {
+		return x.Conflict
+	}
+	return nil
+}
+
+func (x *Agent) GetGroups() []string {
+	if x != nil {
+		return x.Groups
+	}
+	return nil
+}
+
+// AgentConflict shows that two processes use one agent id.
+type AgentConflict struct {
+	state            protoimpl.MessageState `protogen:"open.v1"`
+	Address          string                 `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`                                     // of the link that keeps the id
+	RefusedAddress   string                 `protobuf:"bytes,2,opt,name=refused_address,json=refusedAddress,proto3" json:"refused_address,omitempty"` // of the one that was refused
+	RefusedMachineId string                 `protobuf:"bytes,3,opt,name=refused_machine_id,json=refusedMachineId,proto3" json:"refused_machine_id,omitempty"`
+	RefusedRunId     string                 `protobuf:"bytes,4,opt,name=refused_run_id,json=refusedRunId,proto3" json:"refused_run_id,omitempty"`
+	Time             *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=time,proto3" json:"time,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *AgentConflict) Reset() {
+	*x = AgentConflict{}
+	mi := &file_muster_v1_agent_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AgentConflict) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AgentConflict) ProtoMessage() {}
+
+func (x *AgentConflict) ProtoReflect() protoreflect.Message {
+	mi := &file_muster_v1_agent_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AgentConflict.ProtoReflect.Descriptor instead.
+func (*AgentConflict) Descriptor() ([]byte, []int) {
+	return file_muster_v1_agent_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *AgentConflict) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *AgentConflict) GetRefusedAddress() string {
+	if x != nil {
+		return x.RefusedAddress
+	}
+	return ""
+}
+
+func (x *AgentConflict) GetRefusedMachineId() string {
+	if x != nil {
+		return x.RefusedMachineId
+	}
+	return ""
+}
+
+func (x *AgentConflict) GetRefusedRunId() string {
+	if x != nil {
+		return x.RefusedRunId
+	}
+	return ""
+}
+
+func (x *AgentConflict) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
 // Plugin is a program in an agent's plugin folder, as it describes itself.
 type Plugin struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -246,7 +355,7 @@ type Plugin struct {
 
 func (x *Plugin) Reset() {
 	*x = Plugin{}
-	mi := &file_muster_v1_agent_proto_msgTypes[1]
+	mi := &file_muster_v1_agent_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -258,7 +367,7 @@ func (x *Plugin) String() string {
 func (*Plugin) ProtoMessage() {}
 
 func (x *Plugin) ProtoReflect() protoreflect.Message {
-	mi := &file_muster_v1_agent_proto_msgTypes[1]
+	mi := &file_muster_v1_agent_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -271,7 +380,7 @@ func (x *Plugin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Plugin.ProtoReflect.Descriptor instead.
 func (*Plugin) Descriptor() ([]byte, []int) {
-	return file_muster_v1_agent_proto_rawDescGZIP(), []int{1}
+	return file_muster_v1_agent_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Plugin) GetName() string {
@@ -323,7 +432,7 @@ type AgentQueue struct {
 
 func (x *AgentQueue) Reset() {
 	*x = AgentQueue{}
-	mi := &file_muster_v1_agent_proto_msgTypes[2]
+	mi := &file_muster_v1_agent_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -335,7 +444,7 @@ func (x *AgentQueue) String() string {
 func (*AgentQueue) ProtoMessage() {}
 
 func (x *AgentQueue) ProtoReflect() protoreflect.Message {
-	mi := &file_muster_v1_agent_proto_msgTypes[2]
+	mi := &file_muster_v1_agent_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -348,7 +457,7 @@ func (x *AgentQueue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentQueue.ProtoReflect.Descriptor instead.
 func (*AgentQueue) Descriptor() ([]byte, []int) {
-	return file_muster_v1_agent_proto_rawDescGZIP(), []int{2}
+	return file_muster_v1_agent_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *AgentQueue) GetWaiting() uint32 {
@@ -397,7 +506,7 @@ type JournalPosition struct {
 
 func (x *JournalPosition) Reset() {
 	*x = JournalPosition{}
-	mi := &file_muster_v1_agent_proto_msgTypes[3]
+	mi := &file_muster_v1_agent_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -409,7 +518,7 @@ func (x *JournalPosition) String() string {
 func (*JournalPosition) ProtoMessage() {}
 
 func (x *JournalPosition) ProtoReflect() protoreflect.Message {
-	mi := &file_muster_v1_agent_proto_msgTypes[3]
+	mi := &file_muster_v1_agent_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -422,7 +531,7 @@ func (x *JournalPosition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JournalPosition.ProtoReflect.Descriptor instead.
 func (*JournalPosition) Descriptor() ([]byte, []int) {
-	return file_muster_v1_agent_proto_rawDescGZIP(), []int{3}
+	return file_muster_v1_agent_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *JournalPosition) GetEpoch() string {
@@ -455,7 +564,7 @@ type Attributes struct {
 
 func (x *Attributes) Reset() {
 	*x = Attributes{}
-	mi := &file_muster_v1_agent_proto_msgTypes[4]
+	mi := &file_muster_v1_agent_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -467,7 +576,7 @@ func (x *Attributes) String() string {
 func (*Attributes) ProtoMessage() {}
 
 func (x *Attributes) ProtoReflect() protoreflect.Message {
-	mi := &file_muster_v1_agent_proto_msgTypes[4]
+	mi := &file_muster_v1_agent_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -480,7 +589,7 @@ func (x *Attributes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Attributes.ProtoReflect.Descriptor instead.
 func (*Attributes) Descriptor() ([]byte, []int) {
-	return file_muster_v1_agent_proto_rawDescGZIP(), []int{4}
+	return file_muster_v1_agent_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Attributes) GetVersion() string {
@@ -549,7 +658,7 @@ type ListAgentsRequest struct {
 
 func (x *ListAgentsRequest) Reset() {
 	*x = ListAgentsRequest{}
-	mi := &file_muster_v1_agent_proto_msgTypes[5]
+	mi := &file_muster_v1_agent_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -561,7 +670,7 @@ func (x *ListAgentsRequest) String() string {
 func (*ListAgentsRequest) ProtoMessage() {}
 
 func (x *ListAgentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_muster_v1_agent_proto_msgTypes[5]
+	mi := &file_muster_v1_agent_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -574,7 +683,7 @@ func (x *ListAgentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAgentsRequest.ProtoReflect.Descriptor instead.
 func (*ListAgentsRequest) Descriptor() ([]byte, []int) {
-	return file_muster_v1_agent_proto_rawDescGZIP(), []int{5}
+	return file_muster_v1_agent_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ListAgentsRequest) GetPageSize() uint32 {
@@ -601,7 +710,7 @@ type ListAgentsResponse struct {
 
 func (x *ListAgentsResponse) Reset() {
 	*x = ListAgentsResponse{}
-	mi := &file_muster_v1_agent_proto_msgTypes[6]
+	mi := &file_muster_v1_agent_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -613,7 +722,7 @@ func (x *ListAgentsResponse) String() string {
 func (*ListAgentsResponse) ProtoMessage() {}
 
 func (x *ListAgentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_muster_v1_agent_proto_msgTypes[6]
+	mi := &file_muster_v1_agent_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -626,7 +735,7 @@ func (x *ListAgentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAgentsResponse.ProtoReflect.Descriptor instead.
 func (*ListAgentsResponse) Descriptor() ([]byte, []int) {
-	return file_muster_v1_agent_proto_rawDescGZIP(), []int{6}
+	return file_muster_v1_agent_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ListAgentsResponse) GetAgents() []*Agent {
@@ -652,7 +761,7 @@ type GetAgentRequest struct {
 
 func (x *GetAgentRequest) Reset() {
 	*x = GetAgentRequest{}
-	mi := &file_muster_v1_agent_proto_msgTypes[7]
+	mi := &file_muster_v1_agent_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -664,7 +773,7 @@ func (x *GetAgentRequest) String() string {
 func (*GetAgentRequest) ProtoMessage() {}
 
 func (x *GetAgentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_muster_v1_agent_proto_msgTypes[7]
+	mi := &file_muster_v1_agent_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -677,7 +786,7 @@ func (x *GetAgentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAgentRequest.ProtoReflect.Descriptor instead.
 func (*GetAgentRequest) Descriptor() ([]byte, []int) {
-	return file_muster_v1_agent_proto_rawDescGZIP(), []int{7}
+	return file_muster_v1_agent_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *GetAgentRequest) GetId() string {
@@ -697,7 +806,7 @@ type SetMaintenanceRequest struct {
 
 func (x *SetMaintenanceRequest) Reset() {
 	*x = SetMaintenanceRequest{}
-	mi := &file_muster_v1_agent_proto_msgTypes[8]
+	mi := &file_muster_v1_agent_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -709,7 +818,7 @@ func (x *SetMaintenanceRequest) String() string {
 func (*SetMaintenanceRequest) ProtoMessage() {}
 
 func (x *SetMaintenanceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_muster_v1_agent_proto_msgTypes[8]
+	mi := &file_muster_v1_agent_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -722,7 +831,7 @@ func (x *SetMaintenanceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetMaintenanceRequest.ProtoReflect.Descriptor instead.
 func (*SetMaintenanceRequest) Descriptor() ([]byte, []int) {
-	return file_muster_v1_agent_proto_rawDescGZIP(), []int{8}
+	return file_muster_v1_agent_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *SetMaintenanceRequest) GetId() string {
@@ -739,11 +848,91 @@ func (x *SetMaintenanceRequest) GetMaintenance() bool {
 	return false
 }
 
+type DeleteAgentRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteAgentRequest) Reset() {
+	*x = DeleteAgentRequest{}
+	mi := &file_muster_v1_agent_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteAgentRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteAgentRequest) ProtoMessage() {}
+
+func (x *DeleteAgentRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_muster_v1_agent_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteAgentRequest.ProtoReflect.Descriptor instead.
+func (*DeleteAgentRequest) Descriptor() ([]byte, []int) {
+	return file_muster_v1_agent_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *DeleteAgentRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+type DeleteAgentResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteAgentResponse) Reset() {
+	*x = DeleteAgentResponse{}
+	mi := &file_muster_v1_agent_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteAgentResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteAgentResponse) ProtoMessage() {}
+
+func (x *DeleteAgentResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_muster_v1_agent_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteAgentResponse.ProtoReflect.Descriptor instead.
+func (*DeleteAgentResponse) Descriptor() ([]byte, []int) {
+	return file_muster_v1_agent_proto_rawDescGZIP(), []int{11}
+}
+
 var File_muster_v1_agent_proto protoreflect.FileDescriptor
 
 const file_muster_v1_agent_proto_rawDesc = "" +
 	"\n" +
-	"\x15muster/v1/agent.proto\x12\tmuster.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17muster/v1/options.proto\"\x8b\x06\n" +
+	"\x15muster/v1/agent.proto\x12\tmuster.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17muster/v1/options.proto\"\x97\a\n" +
 	"\x05Agent\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12/\n" +
 	"\x06status\x18\x02 \x01(\x0e2\x17.muster.v1.Agent.StatusR\x06status\x12\x12\n" +
@@ -762,7 +951,11 @@ const file_muster_v1_agent_proto_rawDesc = "" +
 	"\ajournal\x18\f \x01(\v2\x1a.muster.v1.JournalPositionB\x04\xb0\xbb\x18\x01R\ajournal\x12 \n" +
 	"\vmaintenance\x18\r \x01(\bR\vmaintenance\x12+\n" +
 	"\aplugins\x18\x0e \x03(\v2\x11.muster.v1.PluginR\aplugins\x12+\n" +
-	"\x05queue\x18\x0f \x01(\v2\x15.muster.v1.AgentQueueR\x05queue\x1a7\n" +
+	"\x05queue\x18\x0f \x01(\v2\x15.muster.v1.AgentQueueR\x05queue\x12(\n" +
+	"\fcapabilities\x18\x10 \x01(\x04B\x04\xb0\xbb\x18\x01R\fcapabilities\x12\x12\n" +
+	"\x04left\x18\x11 \x01(\bR\x04left\x124\n" +
+	"\bconflict\x18\x12 \x01(\v2\x18.muster.v1.AgentConflictR\bconflict\x12\x16\n" +
+	"\x06groups\x18\x13 \x03(\tR\x06groups\x1a7\n" +
 	"\tTagsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"F\n" +
@@ -771,7 +964,13 @@ const file_muster_v1_agent_proto_rawDesc = "" +
 	"\n" +
 	"\x06ONLINE\x10\x01\x12\v\n" +
 	"\aSUSPECT\x10\x02\x12\v\n" +
-	"\aOFFLINE\x10\x03\"\x8a\x01\n" +
+	"\aOFFLINE\x10\x03\"\xd6\x01\n" +
+	"\rAgentConflict\x12\x18\n" +
+	"\aaddress\x18\x01 \x01(\tR\aaddress\x12'\n" +
+	"\x0frefused_address\x18\x02 \x01(\tR\x0erefusedAddress\x12,\n" +
+	"\x12refused_machine_id\x18\x03 \x01(\tR\x10refusedMachineId\x12$\n" +
+	"\x0erefused_run_id\x18\x04 \x01(\tR\frefusedRunId\x12.\n" +
+	"\x04time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\"\x8a\x01\n" +
 	"\x06Plugin\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12 \n" +
@@ -813,12 +1012,16 @@ const file_muster_v1_agent_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"I\n" +
 	"\x15SetMaintenanceRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
-	"\vmaintenance\x18\x02 \x01(\bR\vmaintenance2\xd3\x01\n" +
+	"\vmaintenance\x18\x02 \x01(\bR\vmaintenance\"$\n" +
+	"\x12DeleteAgentRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"\x15\n" +
+	"\x13DeleteAgentResponse2\xa1\x02\n" +
 	"\x06Agents\x12I\n" +
 	"\n" +
 	"ListAgents\x12\x1c.muster.v1.ListAgentsRequest\x1a\x1d.muster.v1.ListAgentsResponse\x128\n" +
 	"\bGetAgent\x12\x1a.muster.v1.GetAgentRequest\x1a\x10.muster.v1.Agent\x12D\n" +
-	"\x0eSetMaintenance\x12 .muster.v1.SetMaintenanceRequest\x1a\x10.muster.v1.AgentB5Z3github.com/musterhq/muster/proto/muster/v1;musterv1b\x06proto3"
+	"\x0eSetMaintenance\x12 .muster.v1.SetMaintenanceRequest\x1a\x10.muster.v1.Agent\x12L\n" +
+	"\vDeleteAgent\x12\x1d.muster.v1.DeleteAgentRequest\x1a\x1e.muster.v1.DeleteAgentResponseB5Z3github.com/musterhq/muster/proto/muster/v1;musterv1b\x06proto3"
 
 var (
 	file_muster_v1_agent_proto_rawDescOnce sync.Once
@@ -833,46 +1036,53 @@ func file_muster_v1_agent_proto_rawDescGZIP() []byte {
 }
 
 var file_muster_v1_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_muster_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_muster_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_muster_v1_agent_proto_goTypes = []any{
 	(Agent_Status)(0),             // 0: muster.v1.Agent.Status
 	(*Agent)(nil),                 // 1: muster.v1.Agent
-	(*Plugin)(nil),                // 2: muster.v1.Plugin
-	(*AgentQueue)(nil),            // 3: muster.v1.AgentQueue
-	(*JournalPosition)(nil),       // 4: muster.v1.JournalPosition
-	(*Attributes)(nil),            // 5: muster.v1.Attributes
-	(*ListAgentsRequest)(nil),     // 6: muster.v1.ListAgentsRequest
-	(*ListAgentsResponse)(nil),    // 7: muster.v1.ListAgentsResponse
-	(*GetAgentRequest)(nil),       // 8: muster.v1.GetAgentRequest
-	(*SetMaintenanceRequest)(nil), // 9: muster.v1.SetMaintenanceRequest
-	nil,                           // 10: muster.v1.Agent.TagsEntry
-	nil,                           // 11: muster.v1.Attributes.ExtrasEntry
-	(*timestamppb.Timestamp)(nil), // 12: google.protobuf.Timestamp
+	(*AgentConflict)(nil),         // 2: muster.v1.AgentConflict
+	(*Plugin)(nil),                // 3: muster.v1.Plugin
+	(*AgentQueue)(nil),            // 4: muster.v1.AgentQueue
+	(*JournalPosition)(nil),       // 5: muster.v1.JournalPosition
+	(*Attributes)(nil),            // 6: muster.v1.Attributes
+	(*ListAgentsRequest)(nil),     // 7: muster.v1.ListAgentsRequest
+	(*ListAgentsResponse)(nil),    // 8: muster.v1.ListAgentsResponse
+	(*GetAgentRequest)(nil),       // 9: muster.v1.GetAgentRequest
+	(*SetMaintenanceRequest)(nil), // 10: muster.v1.SetMaintenanceRequest
+	(*DeleteAgentRequest)(nil),    // 11: muster.v1.DeleteAgentRequest
+	(*DeleteAgentResponse)(nil),   // 12: muster.v1.DeleteAgentResponse
+	nil,                           // 13: muster.v1.Agent.TagsEntry
+	nil,                           // 14: muster.v1.Attributes.ExtrasEntry
+	(*timestamppb.Timestamp)(nil), // 15: google.protobuf.Timestamp
 }
 var file_muster_v1_agent_proto_depIdxs = []int32{
 	0,  // 0: muster.v1.Agent.status:type_name -> muster.v1.Agent.Status
-	10, // 1: muster.v1.Agent.tags:type_name -> muster.v1.Agent.TagsEntry
-	5,  // 2: muster.v1.Agent.attributes:type_name -> muster.v1.Attributes
-	12, // 3: muster.v1.Agent.last_seen:type_name -> google.protobuf.Timestamp
-	12, // 4: muster.v1.Agent.startup_time:type_name -> google.protobuf.Timestamp
-	12, // 5: muster.v1.Agent.register_time:type_name -> google.protobuf.Timestamp
-	4,  // 6: muster.v1.Agent.journal:type_name -> muster.v1.JournalPosition
-	2,  // 7: muster.v1.Agent.plugins:type_name -> muster.v1.Plugin
-	3,  // 8: muster.v1.Agent.queue:type_name -> muster.v1.AgentQueue
-	12, // 9: muster.v1.AgentQueue.last_refusal_time:type_name -> google.protobuf.Timestamp
-	11, // 10: muster.v1.Attributes.extras:type_name -> muster.v1.Attributes.ExtrasEntry
-	1,  // 11: muster.v1.ListAgentsResponse.agents:type_name -> muster.v1.Agent
-	6,  // 12: muster.v1.Agents.ListAgents:input_type -> muster.v1.ListAgentsRequest
-	8,  // 13: muster.v1.Agents.GetAgent:input_type -> muster.v1.GetAgentRequest
-	9,  // 14: muster.v1.Agents.SetMaintenance:input_type -> muster.v1.SetMaintenanceRequest
-	7,  // 15: muster.v1.Agents.ListAgents:output_type -> muster.v1.ListAgentsResponse
-	1,  // 16: muster.v1.Agents.GetAgent:output_type -> muster.v1.Agent
-	1,  // 17: muster.v1.Agents.SetMaintenance:output_type -> muster.v1.Agent
-	15, // [15:18] is the sub-list for method output_type
-	12, // [12:15] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	13, // 1: muster.v1.Agent.tags:type_name -> muster.v1.Agent.TagsEntry
+	6,  // 2: muster.v1.Agent.attributes:type_name -> muster.v1.Attributes
+	15, // 3: muster.v1.Agent.last_seen:type_name -> google.protobuf.Timestamp
+	15, // 4: muster.v1.Agent.startup_time:type_name -> google.protobuf.Timestamp
+	15, // 5: muster.v1.Agent.register_time:type_name -> google.protobuf.Timestamp
+	5,  // 6: muster.v1.Agent.journal:type_name -> muster.v1.JournalPosition
+	3,  // 7: muster.v1.Agent.plugins:type_name -> muster.v1.Plugin
+	4,  // 8: muster.v1.Agent.queue:type_name -> muster.v1.AgentQueue
+	2,  // 9: muster.v1.Agent.conflict:type_name -> muster.v1.AgentConflict
+	15, // 10: muster.v1.AgentConflict.time:type_name -> google.protobuf.Timestamp
+	15, // 11: muster.v1.AgentQueue.last_refusal_time:type_name -> google.protobuf.Timestamp
+	14, // 12: muster.v1.Attributes.extras:type_name -> muster.v1.Attributes.ExtrasEntry
+	1,  // 13: muster.v1.ListAgentsResponse.agents:type_name -> muster.v1.Agent
+	7,  // 14: muster.v1.Agents.ListAgents:input_type -> muster.v1.ListAgentsRequest
+	9,  // 15: muster.v1.Agents.GetAgent:input_type -> muster.v1.GetAgentRequest
+	10, // 16: muster.v1.Agents.SetMaintenance:input_type -> muster.v1.SetMaintenanceRequest
+	11, // 17: muster.v1.Agents.DeleteAgent:input_type -> muster.v1.DeleteAgentRequest
+	8,  // 18: muster.v1.Agents.ListAgents:output_type -> muster.v1.ListAgentsResponse
+	1,  // 19: muster.v1.Agents.GetAgent:output_type -> muster.v1.Agent
+	1,  // 20: muster.v1.Agents.SetMaintenance:output_type -> muster.v1.Agent
+	12, // 21: muster.v1.Agents.DeleteAgent:output_type -> muster.v1.DeleteAgentResponse
+	18, // [18:22] is the sub-list for method output_type
+	14, // [14:18] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_muster_v1_agent_proto_init() }
@@ -887,7 +1097,7 @@ func file_muster_v1_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_muster_v1_agent_proto_rawDesc), len(file_muster_v1_agent_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   11,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

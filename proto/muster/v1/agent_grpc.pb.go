@@ -22,6 +22,7 @@ const (
 	Agents_ListAgents_FullMethodName     = "/muster.v1.Agents/ListAgents"
 	Agents_GetAgent_FullMethodName       = "/muster.v1.Agents/GetAgent"
 	Agents_SetMaintenance_FullMethodName = "/muster.v1.Agents/SetMaintenance"
+	Agents_DeleteAgent_FullMethodName    = "/muster.v1.Agents/DeleteAgent"
 )
 
 // AgentsClient is the client API for Agents service.
@@ -32,6 +33,9 @@ type AgentsClient interface {
 	GetAgent(ctx context.Context, in *GetAgentRequest, opts ...grpc.CallOption) (*Agent, error)
 	// SetMaintenance holds or frees an agent's queue.
 	SetMaintenance(ctx context.Context, in *SetMaintenanceRequest, opts ...grpc.CallOption) (*Agent, error)
+	// DeleteAgent forgets an agent and ends what waits for it. Its link is
+	// closed; when it comes again, it is a new agent. History stays.
+	DeleteAgent(ctx context.Context, in *DeleteAgentRequest, opts ...grpc.CallOption) (*DeleteAgentResponse, error)
 }
 
 type agentsClient struct {
@@ -72,6 +76,16 @@ func (c *agentsClient) SetMaintenance(ctx context.Context, in *SetMaintenanceReq
 	return out, nil
 }
 
+func (c *agentsClient) DeleteAgent(ctx context.Context, in *DeleteAgentRequest, opts ...grpc.CallOption) (*DeleteAgentResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DeleteAgentResponse)
+	err := c.cc.Invoke(ctx, Agents_DeleteAgent_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AgentsServer is the server API for Agents service.
 // All implementations must embed UnimplementedAgentsServer
 // for forward compatibility.
@@ -80,6 +94,9 @@ type AgentsServer interface {
 	GetAgent(context.Context, *GetAgentRequest) (*Agent, error)
 	// SetMaintenance holds or frees an agent's queue.
 	SetMaintenance(context.Context, *SetMaintenanceRequest) (*Agent, error)
+	// DeleteAgent forgets an agent and ends what waits for it. Its link is
+	// closed; when it comes again, it is a new agent. History stays.
+	DeleteAgent(context.Context, *DeleteAgentRequest) (*DeleteAgentResponse, error)
 	mustEmbedUnimplementedAgentsServer()
 }
 
@@ -98,6 +115,9 @@ func (UnimplementedAgentsServer) GetAgent(context.Context, *GetAgentRequest) (*A
 }
 func (UnimplementedAgentsServer) SetMaintenance(context.Context, *SetMaintenanceRequest) (*Agent, error) {
 	return nil, status.Error(codes.Unimplemented, "method SetMaintenance not implemented")
+}
+func (UnimplementedAgentsServer) DeleteAgent(context.Context, *DeleteAgentRequest) (*DeleteAgentResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DeleteAgent not implemented")
 }
 func (UnimplementedAgentsServer) mustEmbedUnimplementedAgentsServer() {}
 func (UnimplementedAgentsServer) testEmbeddedByValue()                {}
@@ -174,6 +194,24 @@ func _Agents_SetMaintenance_Handler(srv interface{}, ctx context.Context, dec fu
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Agents_DeleteAgent_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DeleteAgentRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentsServer).DeleteAgent(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Agents_DeleteAgent_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentsServer).DeleteAgent(ctx, req.(*DeleteAgentRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Agents_ServiceDesc is the grpc.ServiceDesc for Agents service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -192,6 +230,10 @@ var Agents_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "SetMaintenance",
 			Handler:    _Agents_SetMaintenance_Handler,
+		},
+		{
+			MethodName: "DeleteAgent",
+			Handler:    _Agents_DeleteAgent_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -566,7 +566,8 @@ type TargetSelector struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Agents        []string               `protobuf:"bytes,1,rep,name=agents,proto3" json:"agents,omitempty"`
 	All           bool                   `protobuf:"varint,2,opt,name=all,proto3" json:"all,omitempty"`
-	Where         string                 `protobuf:"bytes,3,opt,name=where,proto3" json:"where,omitempty"` // CEL over id, type, status, version, os, arch, ip, hostname, tags, attributes
+	Where         string                 `protobuf:"bytes,3,opt,name=where,proto3" json:"where,omitempty"`   // CEL over id, type, status, version, os, arch, ip, hostname, tags, attributes
+	Groups        []string               `protobuf:"bytes,4,rep,name=groups,proto3" json:"groups,omitempty"` // the members of any of them
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -620,6 +621,13 @@ func (x *TargetSelector) GetWhere() string {
 		return x.Where
 	}
 	return ""
+}
+
+func (x *TargetSelector) GetGroups() []string {
+	if x != nil {
+		return x.Groups
+	}
+	return nil
 }
 
 // Counts of targets by state; total is their sum.
@@ -1908,11 +1916,12 @@ const file_muster_v1_command_proto_rawDesc = "" +
 	"\x05batch\x18\x02 \x01(\tB\x04\xb8\xbb\x18\x01R\x05batch\x12'\n" +
 	"\fmax_failures\x18\x03 \x01(\tB\x04\xb8\xbb\x18\x01R\vmaxFailures\x12>\n" +
 	"\rpause_between\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\fpauseBetween\x12<\n" +
-	"\fvanish_after\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\vvanishAfter\"P\n" +
+	"\fvanish_after\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\vvanishAfter\"h\n" +
 	"\x0eTargetSelector\x12\x16\n" +
 	"\x06agents\x18\x01 \x03(\tR\x06agents\x12\x10\n" +
 	"\x03all\x18\x02 \x01(\bR\x03all\x12\x14\n" +
-	"\x05where\x18\x03 \x01(\tR\x05where\"\xdd\x02\n" +
+	"\x05where\x18\x03 \x01(\tR\x05where\x12\x16\n" +
+	"\x06groups\x18\x04 \x03(\tR\x06groups\"\xdd\x02\n" +
 	"\x06Counts\x12\x14\n" +
 	"\x05total\x18\x01 \x01(\rR\x05total\x12\x16\n" +
 	"\x06queued\x18\x02 \x01(\rR\x06queued\x12\x12\n" +

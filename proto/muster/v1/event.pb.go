@@ -26,13 +26,18 @@ const (
 type Event struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`     // EPOCH.SEQ; the epoch is new with every start of the coordinator
-	Kind  string                 `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"` // "agent", "command", "target" or "resync"
+	Kind  string                 `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"` // "agent", "command", "target", "group", "config", "config_status", "rollout" or "resync"
 	Time  *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=time,proto3" json:"time,omitempty"`
 	// One of these, by kind; none with "resync", which says that events were
 	// missed: read the state again.
-	Agent         *Agent   `protobuf:"bytes,4,opt,name=agent,proto3" json:"agent,omitempty"`
-	Command       *Command `protobuf:"bytes,5,opt,name=command,proto3" json:"command,omitempty"` // without input and target
-	Target        *Target  `protobuf:"bytes,6,opt,name=target,proto3" json:"target,omitempty"`   // without result
+	Agent         *Agent         `protobuf:"bytes,4,opt,name=agent,proto3" json:"agent,omitempty"`
+	Command       *Command       `protobuf:"bytes,5,opt,name=command,proto3" json:"command,omitempty"` // without input and target
+	Target        *Target        `protobuf:"bytes,6,opt,name=target,proto3" json:"target,omitempty"`   // without result
+	Group         *Group         `protobuf:"bytes,7,opt,name=group,proto3" json:"group,omitempty"`
+	Config        *Config        `protobuf:"bytes,8,opt,name=config,proto3" json:"config,omitempty"`
+	ConfigStatus  *ConfigStatus  `protobuf:"bytes,9,opt,name=config_status,json=configStatus,proto3" json:"config_status,omitempty"`
+	Rollout       *ConfigRollout `protobuf:"bytes,10,opt,name=rollout,proto3" json:"rollout,omitempty"`
+	Deleted       bool           `protobuf:"varint,11,opt,name=deleted,proto3" json:"deleted,omitempty"` // the agent, group or config is gone; it is as it was last
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -109,6 +114,41 @@ func (x *Event) GetTarget() *Target {
 	return nil
 }
 
+func (x *Event) GetGroup() *Group {
+	if x != nil {
+		return x.Group
+	}
+	return nil
+}
+
+func (x *Event) GetConfig() *Config {
+	if x != nil {
+		return x.Config
+	}
+	return nil
+}
+
+func (x *Event) GetConfigStatus() *ConfigStatus {
+	if x != nil {
+		return x.ConfigStatus
+	}
+	return nil
+}
+
+func (x *Event) GetRollout() *ConfigRollout {
+	if x != nil {
+		return x.Rollout
+	}
+	return nil
+}
+
+func (x *Event) GetDeleted() bool {
+	if x != nil {
+		return x.Deleted
+	}
+	return false
+}
+
 type WatchEventsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	After         string                 `protobuf:"bytes,1,opt,name=after,proto3" json:"after,omitempty"` // id of the last event seen; empty: from now
@@ -165,14 +205,20 @@ var File_muster_v1_event_proto protoreflect.FileDescriptor
 
 const file_muster_v1_event_proto_rawDesc = "" +
 	"\n" +
-	"\x15muster/v1/event.proto\x12\tmuster.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15muster/v1/agent.proto\x1a\x17muster/v1/command.proto\"\xdc\x01\n" +
+	"\x15muster/v1/event.proto\x12\tmuster.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15muster/v1/agent.proto\x1a\x17muster/v1/command.proto\x1a\x16muster/v1/config.proto\x1a\x15muster/v1/group.proto\x1a\x17muster/v1/rollout.proto\"\xbb\x03\n" +
 	"\x05Event\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12.\n" +
 	"\x04time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12&\n" +
 	"\x05agent\x18\x04 \x01(\v2\x10.muster.v1.AgentR\x05agent\x12,\n" +
 	"\acommand\x18\x05 \x01(\v2\x12.muster.v1.CommandR\acommand\x12)\n" +
-	"\x06target\x18\x06 \x01(\v2\x11.muster.v1.TargetR\x06target\"@\n" +
+	"\x06target\x18\x06 \x01(\v2\x11.muster.v1.TargetR\x06target\x12&\n" +
+	"\x05group\x18\a \x01(\v2\x10.muster.v1.GroupR\x05group\x12)\n" +
+	"\x06config\x18\b \x01(\v2\x11.muster.v1.ConfigR\x06config\x12<\n" +
+	"\rconfig_status\x18\t \x01(\v2\x17.muster.v1.ConfigStatusR\fconfigStatus\x122\n" +
+	"\arollout\x18\n" +
+	" \x01(\v2\x18.muster.v1.ConfigRolloutR\arollout\x12\x18\n" +
+	"\adeleted\x18\v \x01(\bR\adeleted\"@\n" +
 	"\x12WatchEventsRequest\x12\x14\n" +
 	"\x05after\x18\x01 \x01(\tR\x05after\x12\x14\n" +
 	"\x05kinds\x18\x02 \x03(\tR\x05kinds2J\n" +
@@ -199,19 +245,27 @@ var file_muster_v1_event_proto_goTypes = []any{
 	(*Agent)(nil),                 // 3: muster.v1.Agent
 	(*Command)(nil),               // 4: muster.v1.Command
 	(*Target)(nil),                // 5: muster.v1.Target
+	(*Group)(nil),                 // 6: muster.v1.Group
+	(*Config)(nil),                // 7: muster.v1.Config
+	(*ConfigStatus)(nil),          // 8: muster.v1.ConfigStatus
+	(*ConfigRollout)(nil),         // 9: muster.v1.ConfigRollout
 }
 var file_muster_v1_event_proto_depIdxs = []int32{
 	2, // 0: muster.v1.Event.time:type_name -> google.protobuf.Timestamp
 	3, // 1: muster.v1.Event.agent:type_name -> muster.v1.Agent
 	4, // 2: muster.v1.Event.command:type_name -> muster.v1.Command
 	5, // 3: muster.v1.Event.target:type_name -> muster.v1.Target
-	1, // 4: muster.v1.Events.WatchEvents:input_type -> muster.v1.WatchEventsRequest
-	0, // 5: muster.v1.Events.WatchEvents:output_type -> muster.v1.Event
-	5, // [5:6] is the sub-list for method output_type
-	4, // [4:5] is the sub-list for method input_type
-	4, // [4:4] is the sub-list for extension type_name
-	4, // [4:4] is the sub-list for extension extendee
-	0, // [0:4] is the sub-list for field type_name
+	6, // 4: muster.v1.Event.group:type_name -> muster.v1.Group
+	7, // 5: muster.v1.Event.config:type_name -> muster.v1.Config
+	8, // 6: muster.v1.Event.config_status:type_name -> muster.v1.ConfigStatus
+	9, // 7: muster.v1.Event.rollout:type_name -> muster.v1.ConfigRollout
+	1, // 8: muster.v1.Events.WatchEvents:input_type -> muster.v1.WatchEventsRequest
+	0, // 9: muster.v1.Events.WatchEvents:output_type -> muster.v1.Event
+	9, // [9:10] is the sub-list for method output_type
+	8, // [8:9] is the sub-list for method input_type
+	8, // [8:8] is the sub-list for extension type_name
+	8, // [8:8] is the sub-list for extension extendee
+	0, // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_muster_v1_event_proto_init() }
@@ -221,6 +275,9 @@ func file_muster_v1_event_proto_init() {
 	}
 	file_muster_v1_agent_proto_init()
 	file_muster_v1_command_proto_init()
+	file_muster_v1_config_proto_init()
+	file_muster_v1_group_proto_init()
+	file_muster_v1_rollout_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

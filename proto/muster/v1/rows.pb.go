@@ -366,11 +366,110 @@ func (x *Token) GetCreateTime() *timestamppb.Timestamp {
 	return nil
 }
 
+// AgentConfigs is what an agent told last of its configs.
+type AgentConfigs struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Configs       []*ConfigStatus        `protobuf:"bytes,1,rep,name=configs,proto3" json:"configs,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AgentConfigs) Reset() {
+	*x = AgentConfigs{}
+	mi := &file_muster_v1_rows_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AgentConfigs) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AgentConfigs) ProtoMessage() {}
+
+func (x *AgentConfigs) ProtoReflect() protoreflect.Message {
+	mi := &file_muster_v1_rows_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AgentConfigs.ProtoReflect.Descriptor instead.
+func (*AgentConfigs) Descriptor() ([]byte, []int) {
+	return file_muster_v1_rows_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *AgentConfigs) GetConfigs() []*ConfigStatus {
+	if x != nil {
+		return x.Configs
+	}
+	return nil
+}
+
+// RolloutOffers says that a rollout was about to reach these agents, and the
+// version that each ran before; both lists have the same length.
+type RolloutOffers struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	AgentIds      []string               `protobuf:"bytes,1,rep,name=agent_ids,json=agentIds,proto3" json:"agent_ids,omitempty"`
+	Previous      []int32                `protobuf:"varint,2,rep,packed,name=previous,proto3" json:"previous,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RolloutOffers) Reset() {
+	*x = RolloutOffers{}
+	mi := &file_muster_v1_rows_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RolloutOffers) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RolloutOffers) ProtoMessage() {}
+
+func (x *RolloutOffers) ProtoReflect() protoreflect.Message {
+	mi := &file_muster_v1_rows_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RolloutOffers.ProtoReflect.Descriptor instead.
+func (*RolloutOffers) Descriptor() ([]byte, []int) {
+	return file_muster_v1_rows_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *RolloutOffers) GetAgentIds() []string {
+	if x != nil {
+		return x.AgentIds
+	}
+	return nil
+}
+
+func (x *RolloutOffers) GetPrevious() []int32 {
+	if x != nil {
+		return x.Previous
+	}
+	return nil
+}
+
 var File_muster_v1_rows_proto protoreflect.FileDescriptor
 
 const file_muster_v1_rows_proto_rawDesc = "" +
 	"\n" +
-	"\x14muster/v1/rows.proto\x12\tmuster.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17muster/v1/command.proto\")\n" +
+	"\x14muster/v1/rows.proto\x12\tmuster.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17muster/v1/command.proto\x1a\x16muster/v1/config.proto\")\n" +
 	"\n" +
 	"TargetList\x12\x1b\n" +
 	"\tagent_ids\x18\x01 \x03(\tR\bagentIds\"%\n" +
@@ -395,7 +494,12 @@ const file_muster_v1_rows_proto_rawDesc = "" +
 	"\x06sha256\x18\x01 \x01(\fR\x06sha256\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12;\n" +
 	"\vcreate_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"createTimeB5Z3github.com/musterhq/muster/proto/muster/v1;musterv1b\x06proto3"
+	"createTime\"A\n" +
+	"\fAgentConfigs\x121\n" +
+	"\aconfigs\x18\x01 \x03(\v2\x17.muster.v1.ConfigStatusR\aconfigs\"H\n" +
+	"\rRolloutOffers\x12\x1b\n" +
+	"\tagent_ids\x18\x01 \x03(\tR\bagentIds\x12\x1a\n" +
+	"\bprevious\x18\x02 \x03(\x05R\bpreviousB5Z3github.com/musterhq/muster/proto/muster/v1;musterv1b\x06proto3"
 
 var (
 	file_muster_v1_rows_proto_rawDescOnce sync.Once
@@ -409,7 +513,7 @@ func file_muster_v1_rows_proto_rawDescGZIP() []byte {
 	return file_muster_v1_rows_proto_rawDescData
 }
 
-var file_muster_v1_rows_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
+var file_muster_v1_rows_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
 var file_muster_v1_rows_proto_goTypes = []any{
 	(*TargetList)(nil),            // 0: muster.v1.TargetList
 	(*SentMarks)(nil),             // 1: muster.v1.SentMarks
@@ -417,23 +521,27 @@ var file_muster_v1_rows_proto_goTypes = []any{
 	(*CommandControl)(nil),        // 3: muster.v1.CommandControl
 	(*Idempotency)(nil),           // 4: muster.v1.Idempotency
 	(*Token)(nil),                 // 5: muster.v1.Token
-	(Command_State)(0),            // 6: muster.v1.Command.State
-	(*Counts)(nil),                // 7: muster.v1.Counts
-	(*timestamppb.Timestamp)(nil), // 8: google.protobuf.Timestamp
+	(*AgentConfigs)(nil),          // 6: muster.v1.AgentConfigs
+	(*RolloutOffers)(nil),         // 7: muster.v1.RolloutOffers
+	(Command_State)(0),            // 8: muster.v1.Command.State
+	(*Counts)(nil),                // 9: muster.v1.Counts
+	(*timestamppb.Timestamp)(nil), // 10: google.protobuf.Timestamp
+	(*ConfigStatus)(nil),          // 11: muster.v1.ConfigStatus
 }
 var file_muster_v1_rows_proto_depIdxs = []int32{
-	6, // 0: muster.v1.CommandSummary.state:type_name -> muster.v1.Command.State
-	7, // 1: muster.v1.CommandSummary.counts:type_name -> muster.v1.Counts
-	8, // 2: muster.v1.CommandSummary.end_time:type_name -> google.protobuf.Timestamp
-	6, // 3: muster.v1.CommandControl.state:type_name -> muster.v1.Command.State
-	8, // 4: muster.v1.CommandControl.time:type_name -> google.protobuf.Timestamp
-	8, // 5: muster.v1.Idempotency.create_time:type_name -> google.protobuf.Timestamp
-	8, // 6: muster.v1.Token.create_time:type_name -> google.protobuf.Timestamp
-	7, // [7:7] is the sub-list for method output_type
-	7, // [7:7] is the sub-list for method input_type
-	7, // [7:7] is the sub-list for extension type_name
-	7, // [7:7] is the sub-list for extension extendee
-	0, // [0:7] is the sub-list for field type_name
+	8,  // 0: muster.v1.CommandSummary.state:type_name -> muster.v1.Command.State
+	9,  // 1: muster.v1.CommandSummary.counts:type_name -> muster.v1.Counts
+	10, // 2: muster.v1.CommandSummary.end_time:type_name -> google.protobuf.Timestamp
+	8,  // 3: muster.v1.CommandControl.state:type_name -> muster.v1.Command.State
+	10, // 4: muster.v1.CommandControl.time:type_name -> google.protobuf.Timestamp
+	10, // 5: muster.v1.Idempotency.create_time:type_name -> google.protobuf.Timestamp
+	10, // 6: muster.v1.Token.create_time:type_name -> google.protobuf.Timestamp
+	11, // 7: muster.v1.AgentConfigs.configs:type_name -> muster.v1.ConfigStatus
+	8,  // [8:8] is the sub-list for method output_type
+	8,  // [8:8] is the sub-list for method input_type
+	8,  // [8:8] is the sub-list for extension type_name
+	8,  // [8:8] is the sub-list for extension extendee
+	0,  // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_muster_v1_rows_proto_init() }
@@ -442,13 +550,14 @@ func file_muster_v1_rows_proto_init() {
 		return
 	}
 	file_muster_v1_command_proto_init()
+	file_muster_v1_config_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_muster_v1_rows_proto_rawDesc), len(file_muster_v1_rows_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   6,
+			NumMessages:   8,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -23,11 +23,16 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// AgentCapability are bits: the coordinator sends only what an agent says it
+// takes (N60).
 type AgentCapability int32
 
 const (
 	AgentCapability_AGENT_CAPABILITY_UNSPECIFIED AgentCapability = 0
 	AgentCapability_ACCEPTS_COMMANDS             AgentCapability = 1
+	AgentCapability_ACCEPTS_PIPELINE_CONFIGS     AgentCapability = 2
+	AgentCapability_ACCEPTS_INSTANCE_CONFIGS     AgentCapability = 4
+	AgentCapability_ANSWERS_PROBES               AgentCapability = 8
 )
 
 // Enum value maps for AgentCapability.
@@ -35,10 +40,16 @@ var (
 	AgentCapability_name = map[int32]string{
 		0: "AGENT_CAPABILITY_UNSPECIFIED",
 		1: "ACCEPTS_COMMANDS",
+		2: "ACCEPTS_PIPELINE_CONFIGS",
+		4: "ACCEPTS_INSTANCE_CONFIGS",
+		8: "ANSWERS_PROBES",
 	}
 	AgentCapability_value = map[string]int32{
 		"AGENT_CAPABILITY_UNSPECIFIED": 0,
 		"ACCEPTS_COMMANDS":             1,
+		"ACCEPTS_PIPELINE_CONFIGS":     2,
+		"ACCEPTS_INSTANCE_CONFIGS":     4,
+		"ANSWERS_PROBES":               8,
 	}
 )
 
@@ -67,6 +78,64 @@ func (x AgentCapability) Number() protoreflect.EnumNumber {
 // Deprecated: Use AgentCapability.Descriptor instead.
 func (AgentCapability) EnumDescriptor() ([]byte, []int) {
 	return file_muster_v1_session_proto_rawDescGZIP(), []int{0}
+}
+
+// CoordinatorCapability are bits. An agent leaves out of its reports only what
+// the coordinator says it remembers; without one of these bits every beat is a
+// Register (N62, N71).
+type CoordinatorCapability int32
+
+const (
+	CoordinatorCapability_COORDINATOR_CAPABILITY_UNSPECIFIED CoordinatorCapability = 0
+	CoordinatorCapability_REMEMBERS_ATTRIBUTES               CoordinatorCapability = 1
+	CoordinatorCapability_REMEMBERS_PIPELINE_STATUS          CoordinatorCapability = 2
+	CoordinatorCapability_REMEMBERS_INSTANCE_STATUS          CoordinatorCapability = 4
+	CoordinatorCapability_REMEMBERS_COMMANDS                 CoordinatorCapability = 8
+)
+
+// Enum value maps for CoordinatorCapability.
+var (
+	CoordinatorCapability_name = map[int32]string{
+		0: "COORDINATOR_CAPABILITY_UNSPECIFIED",
+		1: "REMEMBERS_ATTRIBUTES",
+		2: "REMEMBERS_PIPELINE_STATUS",
+		4: "REMEMBERS_INSTANCE_STATUS",
+		8: "REMEMBERS_COMMANDS",
+	}
+	CoordinatorCapability_value = map[string]int32{
+		"COORDINATOR_CAPABILITY_UNSPECIFIED": 0,
+		"REMEMBERS_ATTRIBUTES":               1,
+		"REMEMBERS_PIPELINE_STATUS":          2,
+		"REMEMBERS_INSTANCE_STATUS":          4,
+		"REMEMBERS_COMMANDS":                 8,
+	}
+)
+
+func (x CoordinatorCapability) Enum() *CoordinatorCapability {
+	p := new(CoordinatorCapability)
+	*p = x
+	return p
+}
+
+func (x CoordinatorCapability) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (CoordinatorCapability) Descriptor() protoreflect.EnumDescriptor {
+	return file_muster_v1_session_proto_enumTypes[1].Descriptor()
+}
+
+func (CoordinatorCapability) Type() protoreflect.EnumType {
+	return &file_muster_v1_session_proto_enumTypes[1]
+}
+
+func (x CoordinatorCapability) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use CoordinatorCapability.Descriptor instead.
+func (CoordinatorCapability) EnumDescriptor() ([]byte, []int) {
+	return file_muster_v1_session_proto_rawDescGZIP(), []int{1}
 }
 
 type HeartbeatAck_Flag int32
@@ -99,11 +168,11 @@ func (x HeartbeatAck_Flag) String() string {
 }
 
 func (HeartbeatAck_Flag) Descriptor() protoreflect.EnumDescriptor {
-	return file_muster_v1_session_proto_enumTypes[1].Descriptor()
+	return file_muster_v1_session_proto_enumTypes[2].Descriptor()
 }
 
 func (HeartbeatAck_Flag) Type() protoreflect.EnumType {
-	return &file_muster_v1_session_proto_enumTypes[1]
+	return &file_muster_v1_session_proto_enumTypes[2]
 }
 
 func (x HeartbeatAck_Flag) Number() protoreflect.EnumNumber {
@@ -130,6 +199,7 @@ type Register struct {
 	SequenceNum   uint64                 `protobuf:"varint,10,opt,name=sequence_num,json=sequenceNum,proto3" json:"sequence_num,omitempty"`   // that of this message; the next Heartbeat has one more
 	CommandTypes  []string               `protobuf:"bytes,11,rep,name=command_types,json=commandTypes,proto3" json:"command_types,omitempty"` // the types it can run
 	Plugins       []*Plugin              `protobuf:"bytes,12,rep,name=plugins,proto3" json:"plugins,omitempty"`
+	Configs       []*ConfigStatus        `protobuf:"bytes,13,rep,name=configs,proto3" json:"configs,omitempty"` // every config the agent holds or has tried (N63)
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -248,6 +318,13 @@ func (x *Register) GetPlugins() []*Plugin {
 	return nil
 }
 
+func (x *Register) GetConfigs() []*ConfigStatus {
+	if x != nil {
+		return x.Configs
+	}
+	return nil
+}
+
 type HeldCommand struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	CommandId     string                 `protobuf:"bytes,1,opt,name=command_id,json=commandId,proto3" json:"command_id,omitempty"`
@@ -304,7 +381,7 @@ func (x *HeldCommand) GetState() Target_State {
 type Registered struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
 	SessionId         string                 `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	Capabilities      uint64                 `protobuf:"varint,2,opt,name=capabilities,proto3" json:"capabilities,omitempty"` // bits of the coordinator
+	Capabilities      uint64                 `protobuf:"varint,2,opt,name=capabilities,proto3" json:"capabilities,omitempty"` // bits of CoordinatorCapability
 	HeartbeatInterval *durationpb.Duration   `protobuf:"bytes,3,opt,name=heartbeat_interval,json=heartbeatInterval,proto3" json:"heartbeat_interval,omitempty"`
 	ReconnectWindow   *durationpb.Duration   `protobuf:"bytes,4,opt,name=reconnect_window,json=reconnectWindow,proto3" json:"reconnect_window,omitempty"` // after a broken link, come back at a random moment within it
 	SettledIds        []string               `protobuf:"bytes,5,rep,name=settled_ids,json=settledIds,proto3" json:"settled_ids,omitempty"`                // of the commands held: those that may be forgotten
@@ -377,7 +454,8 @@ func (x *Registered) GetSettledIds() []string {
 	return nil
 }
 
-// Heartbeat is compressed: only what changed, which is nothing so far.
+// Heartbeat is compressed: whatever changes is told by a message of its own, or
+// by another Register.
 type Heartbeat struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	SequenceNum   uint64                 `protobuf:"varint,1,opt,name=sequence_num,json=sequenceNum,proto3" json:"sequence_num,omitempty"`
@@ -474,18 +552,94 @@ func (x *HeartbeatAck) GetFlags() uint32 {
 	return 0
 }
 
+// Probe asks a link that another one with the same agent id wants to replace
+// whether somebody is there; the answer is a ProbeAck at once, with the
+// envelope's in_reply_to.
+type Probe struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Probe) Reset() {
+	*x = Probe{}
+	mi := &file_muster_v1_session_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Probe) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Probe) ProtoMessage() {}
+
+func (x *Probe) ProtoReflect() protoreflect.Message {
+	mi := &file_muster_v1_session_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Probe.ProtoReflect.Descriptor instead.
+func (*Probe) Descriptor() ([]byte, []int) {
+	return file_muster_v1_session_proto_rawDescGZIP(), []int{5}
+}
+
+type ProbeAck struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ProbeAck) Reset() {
+	*x = ProbeAck{}
+	mi := &file_muster_v1_session_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ProbeAck) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ProbeAck) ProtoMessage() {}
+
+func (x *ProbeAck) ProtoReflect() protoreflect.Message {
+	mi := &file_muster_v1_session_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ProbeAck.ProtoReflect.Descriptor instead.
+func (*ProbeAck) Descriptor() ([]byte, []int) {
+	return file_muster_v1_session_proto_rawDescGZIP(), []int{6}
+}
+
 // Goodbye is a courtesy before a side closes the link.
 type Goodbye struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Reason        string                 `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
 	RetryAfter    *durationpb.Duration   `protobuf:"bytes,2,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"` // do not come back before
+	Leaving       bool                   `protobuf:"varint,3,opt,name=leaving,proto3" json:"leaving,omitempty"`                        // from an agent: it was stopped in order, and is not missed
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Goodbye) Reset() {
 	*x = Goodbye{}
-	mi := &file_muster_v1_session_proto_msgTypes[5]
+	mi := &file_muster_v1_session_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -497,7 +651,7 @@ func (x *Goodbye) String() string {
 func (*Goodbye) ProtoMessage() {}
 
 func (x *Goodbye) ProtoReflect() protoreflect.Message {
-	mi := &file_muster_v1_session_proto_msgTypes[5]
+	mi := &file_muster_v1_session_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -510,7 +664,7 @@ func (x *Goodbye) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Goodbye.ProtoReflect.Descriptor instead.
 func (*Goodbye) Descriptor() ([]byte, []int) {
-	return file_muster_v1_session_proto_rawDescGZIP(), []int{5}
+	return file_muster_v1_session_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Goodbye) GetReason() string {
@@ -527,11 +681,18 @@ func (x *Goodbye) GetRetryAfter() *durationpb.Duration {
 	return nil
 }
 
+func (x *Goodbye) GetLeaving() bool {
+	if x != nil {
+		return x.Leaving
+	}
+	return false
+}
+
 var File_muster_v1_session_proto protoreflect.FileDescriptor
 
 const file_muster_v1_session_proto_rawDesc = "" +
 	"\n" +
-	"\x17muster/v1/session.proto\x12\tmuster.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15muster/v1/agent.proto\x1a\x17muster/v1/command.proto\"\xc0\x04\n" +
+	"\x17muster/v1/session.proto\x12\tmuster.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15muster/v1/agent.proto\x1a\x17muster/v1/command.proto\x1a\x16muster/v1/config.proto\"\xf3\x04\n" +
 	"\bRegister\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x15\n" +
 	"\x06run_id\x18\x02 \x01(\tR\x05runId\x12\x1d\n" +
@@ -548,7 +709,8 @@ const file_muster_v1_session_proto_rawDesc = "" +
 	"\fsequence_num\x18\n" +
 	" \x01(\x04R\vsequenceNum\x12#\n" +
 	"\rcommand_types\x18\v \x03(\tR\fcommandTypes\x12+\n" +
-	"\aplugins\x18\f \x03(\v2\x11.muster.v1.PluginR\aplugins\x1a7\n" +
+	"\aplugins\x18\f \x03(\v2\x11.muster.v1.PluginR\aplugins\x121\n" +
+	"\aconfigs\x18\r \x03(\v2\x17.muster.v1.ConfigStatusR\aconfigs\x1a7\n" +
 	"\tTagsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"[\n" +
@@ -572,14 +734,27 @@ const file_muster_v1_session_proto_rawDesc = "" +
 	"\x05flags\x18\x02 \x01(\rR\x05flags\"3\n" +
 	"\x04Flag\x12\x14\n" +
 	"\x10FLAG_UNSPECIFIED\x10\x00\x12\x15\n" +
-	"\x11REPORT_FULL_STATE\x10\x01\"]\n" +
+	"\x11REPORT_FULL_STATE\x10\x01\"\a\n" +
+	"\x05Probe\"\n" +
+	"\n" +
+	"\bProbeAck\"w\n" +
 	"\aGoodbye\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12:\n" +
 	"\vretry_after\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\n" +
-	"retryAfter*I\n" +
+	"retryAfter\x12\x18\n" +
+	"\aleaving\x18\x03 \x01(\bR\aleaving*\x99\x01\n" +
 	"\x0fAgentCapability\x12 \n" +
 	"\x1cAGENT_CAPABILITY_UNSPECIFIED\x10\x00\x12\x14\n" +
-	"\x10ACCEPTS_COMMANDS\x10\x01B5Z3github.com/musterhq/muster/proto/muster/v1;musterv1b\x06proto3"
+	"\x10ACCEPTS_COMMANDS\x10\x01\x12\x1c\n" +
+	"\x18ACCEPTS_PIPELINE_CONFIGS\x10\x02\x12\x1c\n" +
+	"\x18ACCEPTS_INSTANCE_CONFIGS\x10\x04\x12\x12\n" +
+	"\x0eANSWERS_PROBES\x10\b*\xaf\x01\n" +
+	"\x15CoordinatorCapability\x12&\n" +
+	"\"COORDINATOR_CAPABILITY_UNSPECIFIED\x10\x00\x12\x18\n" +
+	"\x14REMEMBERS_ATTRIBUTES\x10\x01\x12\x1d\n" +
+	"\x19REMEMBERS_PIPELINE_STATUS\x10\x02\x12\x1d\n" +
+	"\x19REMEMBERS_INSTANCE_STATUS\x10\x04\x12\x16\n" +
+	"\x12REMEMBERS_COMMANDS\x10\bB5Z3github.com/musterhq/muster/proto/muster/v1;musterv1b\x06proto3"
 
 var (
 	file_muster_v1_session_proto_rawDescOnce sync.Once
@@ -593,41 +768,46 @@ func file_muster_v1_session_proto_rawDescGZIP() []byte {
 	return file_muster_v1_session_proto_rawDescData
 }
 
-var file_muster_v1_session_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_muster_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_muster_v1_session_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_muster_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
 var file_muster_v1_session_proto_goTypes = []any{
 	(AgentCapability)(0),          // 0: muster.v1.AgentCapability
-	(HeartbeatAck_Flag)(0),        // 1: muster.v1.HeartbeatAck.Flag
-	(*Register)(nil),              // 2: muster.v1.Register
-	(*HeldCommand)(nil),           // 3: muster.v1.HeldCommand
-	(*Registered)(nil),            // 4: muster.v1.Registered
-	(*Heartbeat)(nil),             // 5: muster.v1.Heartbeat
-	(*HeartbeatAck)(nil),          // 6: muster.v1.HeartbeatAck
-	(*Goodbye)(nil),               // 7: muster.v1.Goodbye
-	nil,                           // 8: muster.v1.Register.TagsEntry
-	(*Attributes)(nil),            // 9: muster.v1.Attributes
-	(*timestamppb.Timestamp)(nil), // 10: google.protobuf.Timestamp
-	(*JournalPosition)(nil),       // 11: muster.v1.JournalPosition
-	(*Plugin)(nil),                // 12: muster.v1.Plugin
-	(Target_State)(0),             // 13: muster.v1.Target.State
-	(*durationpb.Duration)(nil),   // 14: google.protobuf.Duration
+	(CoordinatorCapability)(0),    // 1: muster.v1.CoordinatorCapability
+	(HeartbeatAck_Flag)(0),        // 2: muster.v1.HeartbeatAck.Flag
+	(*Register)(nil),              // 3: muster.v1.Register
+	(*HeldCommand)(nil),           // 4: muster.v1.HeldCommand
+	(*Registered)(nil),            // 5: muster.v1.Registered
+	(*Heartbeat)(nil),             // 6: muster.v1.Heartbeat
+	(*HeartbeatAck)(nil),          // 7: muster.v1.HeartbeatAck
+	(*Probe)(nil),                 // 8: muster.v1.Probe
+	(*ProbeAck)(nil),              // 9: muster.v1.ProbeAck
+	(*Goodbye)(nil),               // 10: muster.v1.Goodbye
+	nil,                           // 11: muster.v1.Register.TagsEntry
+	(*Attributes)(nil),            // 12: muster.v1.Attributes
+	(*timestamppb.Timestamp)(nil), // 13: google.protobuf.Timestamp
+	(*JournalPosition)(nil),       // 14: muster.v1.JournalPosition
+	(*Plugin)(nil),                // 15: muster.v1.Plugin
+	(*ConfigStatus)(nil),          // 16: muster.v1.ConfigStatus
+	(Target_State)(0),             // 17: muster.v1.Target.State
+	(*durationpb.Duration)(nil),   // 18: google.protobuf.Duration
 }
 var file_muster_v1_session_proto_depIdxs = []int32{
-	9,  // 0: muster.v1.Register.attributes:type_name -> muster.v1.Attributes
-	8,  // 1: muster.v1.Register.tags:type_name -> muster.v1.Register.TagsEntry
-	10, // 2: muster.v1.Register.startup_time:type_name -> google.protobuf.Timestamp
-	11, // 3: muster.v1.Register.journal:type_name -> muster.v1.JournalPosition
-	3,  // 4: muster.v1.Register.commands:type_name -> muster.v1.HeldCommand
-	12, // 5: muster.v1.Register.plugins:type_name -> muster.v1.Plugin
-	13, // 6: muster.v1.HeldCommand.state:type_name -> muster.v1.Target.State
-	14, // 7: muster.v1.Registered.heartbeat_interval:type_name -> google.protobuf.Duration
-	14, // 8: muster.v1.Registered.reconnect_window:type_name -> google.protobuf.Duration
-	14, // 9: muster.v1.Goodbye.retry_after:type_name -> google.protobuf.Duration
-	10, // [10:10] is the sub-list for method output_type
-	10, // [10:10] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	12, // 0: muster.v1.Register.attributes:type_name -> muster.v1.Attributes
+	11, // 1: muster.v1.Register.tags:type_name -> muster.v1.Register.TagsEntry
+	13, // 2: muster.v1.Register.startup_time:type_name -> google.protobuf.Timestamp
+	14, // 3: muster.v1.Register.journal:type_name -> muster.v1.JournalPosition
+	4,  // 4: muster.v1.Register.commands:type_name -> muster.v1.HeldCommand
+	15, // 5: muster.v1.Register.plugins:type_name -> muster.v1.Plugin
+	16, // 6: muster.v1.Register.configs:type_name -> muster.v1.ConfigStatus
+	17, // 7: muster.v1.HeldCommand.state:type_name -> muster.v1.Target.State
+	18, // 8: muster.v1.Registered.heartbeat_interval:type_name -> google.protobuf.Duration
+	18, // 9: muster.v1.Registered.reconnect_window:type_name -> google.protobuf.Duration
+	18, // 10: muster.v1.Goodbye.retry_after:type_name -> google.protobuf.Duration
+	11, // [11:11] is the sub-list for method output_type
+	11, // [11:11] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_muster_v1_session_proto_init() }
@@ -637,13 +817,14 @@ func file_muster_v1_session_proto_init() {
 	}
 	file_muster_v1_agent_proto_init()
 	file_muster_v1_command_proto_init()
+	file_muster_v1_config_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_muster_v1_session_proto_rawDesc), len(file_muster_v1_session_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   7,
+			NumEnums:      3,
+			NumMessages:   9,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
