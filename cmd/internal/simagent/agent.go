@@ -30,6 +30,7 @@ type agent struct {
 	beaten     time.Time     // when the last beat left
 	beat       *time.Timer
 	journal    journal
+	configs    map[configKey]*heldConfig
 }
 
 const (
@@ -161,6 +162,7 @@ func (a *agent) leave() (good time.Duration) {
 		good = max(time.Since(a.linked), 1)
 	}
 	a.link, a.registered = nil, false
+	a.forgetFetchesLocked()
 	if a.beat != nil {
 		a.beat.Stop()
 	}
@@ -172,7 +174,7 @@ func (a *agent) stop() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.ended = true
-	a.journal.stop()
+	a.stopTimersLocked()
 	if a.link != nil {
 		a.link.nc.Close()
 	}

@@ -36,7 +36,7 @@ func (a *agent) onCommand(_ *link, m *musterv1.Command) error {
 	if !spared && chance(a.fleet.cfg.Vanish) {
 		t.vanished.Add(1)
 		a.ended = true
-		a.journal.stop()
+		a.stopTimersLocked()
 		return errVanished
 	}
 	e := a.journal.receive(m.Id)

@@ -30,6 +30,11 @@ type Config struct {
 	Brief bool // tell only how commands end, not that they are received and run
 	Spare int  // commands at first that neither fail nor make an agent vanish, so that canaries get through (none)
 
+	// OnConfig says what an agent makes of a config that it is offered for the
+	// first time, or again after it FAILED. It may be called for many agents at
+	// once, and may ask the Fleet (nil: the agents take no configs).
+	OnConfig func(Offered) Answer
+
 	Log *slog.Logger // (discard)
 }
 

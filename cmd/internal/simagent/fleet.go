@@ -99,6 +99,15 @@ func (f *Fleet) startTime() time.Time {
 	return f.started
 }
 
+// capabilities are those of its agents.
+func (f *Fleet) capabilities() uint64 {
+	c := musterv1.AgentCapability_ACCEPTS_COMMANDS
+	if f.cfg.OnConfig != nil {
+		c |= musterv1.AgentCapability_ACCEPTS_PIPELINE_CONFIGS | musterv1.AgentCapability_ACCEPTS_INSTANCE_CONFIGS
+	}
+	return uint64(c)
+}
+
 // freeze keeps how it is now, before the links are closed.
 func (f *Fleet) freeze() {
 	r := f.Report()

@@ -19,12 +19,17 @@ type Report struct {
 	Answered  int64 // with a final state
 	Failed    int64 // of them
 	Cancelled int64 // of the answered ones
-	Vanished  int64 // agents that left at a command
+	Vanished  int64 // agents that left for ever, at a command or a config
 	Acked     int64 // answers that the coordinator says it stored
 	Resent    int64 // answers that were sent again on a live link
 	Chunks    int64 // of output
 
 	Beats, BeatAcks int64
+
+	Offers  int64 // of configs, repeats too
+	Pieces  int64 // of content that was fetched
+	Applied int64 // configs
+	Refused int64 // configs that FAILED
 
 	Register Times // from a link to the answer to its Register
 	Beat     Times // from a heartbeat to its answer
@@ -50,6 +55,7 @@ func (f *Fleet) Report() Report {
 		Answered: t.answered.Load(), Failed: t.failed.Load(), Cancelled: t.cancelled.Load(), Vanished: t.vanished.Load(),
 		Acked: t.acked.Load(), Resent: t.resent.Load(), Chunks: t.chunks.Load(),
 		Beats: t.beats.Load(), BeatAcks: t.beatAcks.Load(),
+		Offers: t.offers.Load(), Pieces: t.pieces.Load(), Applied: t.applied.Load(), Refused: t.refused.Load(),
 		Register: t.register.times(), Beat: t.beat.times(), Ack: t.ack.times(),
 		Errors: t.failures(), Memory: memory(),
 	}

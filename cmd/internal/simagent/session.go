@@ -25,6 +25,8 @@ func init() {
 	handle((*agent).onCommand)
 	handle((*agent).onCancel)
 	handle((*agent).onTargetAck)
+	handle((*agent).onConfigOffer)
+	handle((*agent).onConfigContent)
 	handle((*agent).onNack)
 	handle((*agent).onGoodbye)
 }
@@ -71,9 +73,10 @@ func (a *agent) registerLocked(l *link) {
 		Attributes: &musterv1.Attributes{Version: "sim", Hostname: a.id, Os: runtime.GOOS, Arch: runtime.GOARCH, Ip: ipOf(l), Pid: uint32(os.Getpid())},
 		Tags:       f.cfg.Tags, CommandTypes: f.cfg.Types,
 		StartupTime:  timestamppb.New(f.startTime()),
-		Capabilities: uint64(musterv1.AgentCapability_ACCEPTS_COMMANDS),
+		Capabilities: f.capabilities(),
 		Journal:      &musterv1.JournalPosition{Epoch: f.runID, Seq: a.journal.position},
 		Commands:     a.journal.list(),
+		Configs:      a.configsLocked(),
 		SequenceNum:  a.sequence,
 	})
 }

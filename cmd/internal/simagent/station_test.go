@@ -34,6 +34,9 @@ type station struct {
 	beats      []uint64
 	targets    []*musterv1.Target
 	output     []byte
+	statuses   []*musterv1.ConfigStatus
+	fetches    []*musterv1.FetchConfig
+	content    []byte // what is fetched; nil: nothing comes
 }
 
 // stationTest runs one agent against a station, in a bubble that wants every
@@ -46,6 +49,8 @@ func stationTest(t *testing.T, cfg Config, body func(t *testing.T, s *station)) 
 		bus.Handle(mux, s.onHeartbeat)
 		bus.Handle(mux, s.onTarget)
 		bus.Handle(mux, s.onChunk)
+		bus.Handle(mux, s.onFeedback)
+		bus.Handle(mux, s.onFetch)
 		cfg.Agents, cfg.Log = 1, warnings(t)
 		cfg.Dial = func(ctx context.Context, _ int) (net.Conn, error) { return s.net.Dial(ctx, "mem://") }
 		f, err := New(cfg)

@@ -17,6 +17,8 @@ type tally struct {
 	cancelled, vanished   atomic.Int64
 	acked, resent, chunks atomic.Int64
 	beats, beatAcks       atomic.Int64
+	offers, pieces        atomic.Int64
+	applied, refused      atomic.Int64
 	register, beat, ack   histogram
 
 	mu     sync.Mutex
@@ -53,6 +55,8 @@ func kindOf(err error) string {
 		return "silent"
 	case errors.Is(err, errRefused):
 		return "refused"
+	case errors.Is(err, errDied):
+		return "died"
 	case errors.Is(err, errBacklog):
 		return "backlog"
 	}
