@@ -36,8 +36,10 @@ type Coordinator struct {
 	pulse    pulse
 	journals journals
 	kept     *retention
-	from0    store.Rev  // the watch starts here
-	deciding sync.Mutex // held while a decision about a command is stored
+	groups   *groups
+	wanted   *configFollower // of what agents shall hold
+	from0    store.Rev       // the watch starts here
+	deciding sync.Mutex      // held while a decision about a command is stored
 }
 
 // New makes a coordinator from what the store holds; the store must have been
@@ -56,6 +58,8 @@ func New(ctx context.Context, s store.Store, cfg Config) (*Coordinator, error) {
 	c.acks = newAcker()
 	c.quiet = newQuietLog()
 	c.dispatch = newDispatcher(s, c.ledger, c.fleet, cfg, c.metrics)
+	c.groups = newGroups(c)
+	c.wanted = newConfigFollower(c, c.groups.hook())
 	if err := c.load(ctx); err != nil {
 		return nil, fmt.Errorf("coordinator: %w", err)
 	}
@@ -90,6 +94,8 @@ func (c *Coordinator) Run(ctx context.Context) error {
 	g.Go(func() error { return c.pulseLoop(ctx) })
 	g.Go(func() error { return c.tendLoop(ctx) })
 	g.Go(func() error { return c.kept.run(ctx) })
+	g.Go(func() error { return c.wanted.run(ctx) })
+	g.Go(func() error { return c.groups.run(ctx) })
 	err := g.Wait()
 	c.ledger.stop()
 	c.fleet.stop()

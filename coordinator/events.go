@@ -16,7 +16,7 @@ type eventService struct {
 	quit <-chan struct{} // ends the streams
 }
 
-var eventKinds = []string{"agent", "command", "target", "resync"}
+var eventKinds = []string{"agent", "command", "target", "group", "config", "config_status", "rollout", "resync"}
 
 func (s *eventService) WatchEvents(req *musterv1.WatchEventsRequest, out musterv1.Events_WatchEventsServer) error {
 	for _, k := range req.Kinds {

@@ -21,9 +21,10 @@ import (
 // whose watches can be cut.
 type sick struct {
 	store.Store
-	refuse atomic.Value // string: the prefix; "": none
-	cut    atomic.Pointer[context.CancelFunc]
-	blind  atomic.Bool // watches fail
+	refuse    atomic.Value                       // string: the prefix; "": none
+	cut       atomic.Pointer[context.CancelFunc] // of spaceHistory
+	cutConfig atomic.Pointer[context.CancelFunc]
+	blind     atomic.Bool // watches fail
 }
 
 func (s *sick) Commit(ctx context.Context, b store.Batch) (store.Result, error) {
@@ -42,7 +43,11 @@ func (s *sick) Watch(ctx context.Context, sp store.Space, prefix []byte, after s
 		return nil, store.ErrCompacted
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	s.cut.Store(&cancel)
+	if sp == spaceHistory {
+		s.cut.Store(&cancel)
+	} else {
+		s.cutConfig.Store(&cancel)
+	}
 	return s.Store.Watch(ctx, sp, prefix, after)
 }
 

@@ -1,7 +1,6 @@
 package coordinator
 
 import (
-	"context"
 	"slices"
 	"sync"
 	"time"
@@ -9,7 +8,6 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"github.com/musterhq/muster/coordinator/store"
 	musterv1 "github.com/musterhq/muster/proto/muster/v1"
 )
 
@@ -18,13 +16,12 @@ import (
 // applies what was committed. Only RECEIVED and RUNNING are set without the
 // store; agents tell them again when they register.
 type ledger struct {
+	*position
 	inFlight int
 
-	mu      sync.Mutex
-	open    map[string]*openCommand
-	queues  map[string]*agentQueue
-	applied store.Rev
-	moved   chan struct{} // closed and replaced when applied moves
+	mu     sync.Mutex
+	open   map[string]*openCommand
+	queues map[string]*agentQueue
 }
 
 // openCommand is a command that has targets which are not final.
@@ -94,7 +91,7 @@ type ref struct {
 func (r ref) agent() string { return r.oc.targets[r.idx] }
 
 func newLedger(inFlight int) *ledger {
-	return &ledger{inFlight: inFlight, open: map[string]*openCommand{}, queues: map[string]*agentQueue{}, moved: make(chan struct{})}
+	return &ledger{position: newPosition(), inFlight: inFlight, open: map[string]*openCommand{}, queues: map[string]*agentQueue{}}
 }
 
 // add opens a command with the states that the store knows. A command that is
@@ -314,27 +311,6 @@ func (l *ledger) statesFrom(id, after string, n int) (agents []string, states []
 	return agents, states, true
 }
 
-// reach notes that everything committed up to rev is applied.
-func (l *ledger) reach(rev store.Rev) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if rev > l.applied {
-		l.applied = rev
-		close(l.moved)
-		l.moved = make(chan struct{})
-	}
-}
-
-// reached returns nil when rev is applied, else the channel to wait on.
-func (l *ledger) reached(rev store.Rev) <-chan struct{} {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.applied >= rev {
-		return nil
-	}
-	return l.moved
-}
-
 // get returns an open command, or nil.
 func (l *ledger) get(id string) *openCommand {
 	l.mu.Lock()
@@ -351,20 +327,4 @@ func (l *ledger) ids() []string {
 		ids = append(ids, id)
 	}
 	return ids
-}
-
-// await waits until a commit is applied, so that whoever made it finds its
-// effect at once.
-func (l *ledger) await(ctx context.Context, rev store.Rev) error {
-	for {
-		moved := l.reached(rev)
-		if moved == nil {
-			return nil
-		}
-		select {
-		case <-moved:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
 }

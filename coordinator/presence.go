@@ -92,6 +92,7 @@ func (c *Coordinator) changeStatusLocked(a *agent, to musterv1.Agent_Status) {
 	if !c.fleet.setStatusLocked(a, to) {
 		return
 	}
+	c.groups.touchStatus(a.id)
 	v := c.fleet.viewLocked(a)
 	c.feed.publish(&musterv1.Event{Kind: "agent", Agent: v})
 	c.log.Info("agent status", "agent", a.id, "status", to.String())

@@ -155,6 +155,9 @@ func (c *Coordinator) admit(r registration) {
 	if a.row == nil {
 		a.status = musterv1.Agent_SUSPECT // until its session is in place
 	}
+	if !sameFacts(a.row, r.row) {
+		c.groups.touch(a.id)
+	}
 	a.row = r.row
 	a.seq.Store(r.row.Journal.Seq)
 	c.heard(a)

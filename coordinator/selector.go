@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -142,6 +143,18 @@ func (c *Coordinator) matching(ctx context.Context, where string) ([]string, err
 		return nil, noTargets("target.where", fmt.Sprintf("no agent matches %.200q", where))
 	}
 	return ids, nil
+}
+
+// sameFacts reports whether two rows are the same to every selector, but for the
+// status.
+func sameFacts(a, b *musterv1.Agent) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	at, bt := a.GetAttributes(), b.GetAttributes()
+	return a.Type == b.Type && maps.Equal(a.Tags, b.Tags) && maps.Equal(at.GetExtras(), bt.GetExtras()) &&
+		at.GetVersion() == bt.GetVersion() && at.GetOs() == bt.GetOs() && at.GetArch() == bt.GetArch() &&
+		at.GetIp() == bt.GetIp() && at.GetHostname() == bt.GetHostname()
 }
 
 // facts is what selectors look at: the stored row with the status of now. The
