@@ -30,6 +30,7 @@ func (s *agentService) ListAgents(_ context.Context, req *musterv1.ListAgentsReq
 	size, bytes := pageSize(req.PageSize), 0
 	for ; i < len(ids) && len(resp.Agents) < size && bytes < maxPageBytes; i++ {
 		if a := s.c.fleet.view(ids[i]); a != nil {
+			a.Groups = s.c.groups.of(a.Id)
 			resp.Agents = append(resp.Agents, a)
 			bytes += proto.Size(a)
 		}
@@ -45,6 +46,7 @@ func (s *agentService) GetAgent(_ context.Context, req *musterv1.GetAgentRequest
 	if a == nil {
 		return nil, notFound("agent", req.Id)
 	}
+	a.Groups = s.c.groups.of(req.Id)
 	a.Queue = s.c.ledger.queueOf(req.Id)
 	s.c.fleet.refusal(req.Id, a.Queue)
 	return a, nil

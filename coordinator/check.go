@@ -96,17 +96,30 @@ func (f *faults) pause(field string, d *durationpb.Duration, limit time.Duration
 }
 
 func (f *faults) target(t *musterv1.TargetSelector) {
+	ways := 0
+	for _, way := range []bool{t.GetAll(), len(t.GetAgents()) > 0, t.GetWhere() != "", len(t.GetGroups()) > 0} {
+		if way {
+			ways++
+		}
+	}
 	switch {
-	case t == nil || !t.All && len(t.Agents) == 0 && t.Where == "":
-		f.add("target", "say who it is for: agents (a list that is not empty), all, or where")
-	case t.All && len(t.Agents) > 0 || t.All && t.Where != "" || len(t.Agents) > 0 && t.Where != "":
-		f.add("target", "agents, all and where exclude each other")
+	case ways == 0:
+		f.add("target", "say who it is for: agents (a list that is not empty), groups (likewise), all, or where")
+	case ways > 1:
+		f.add("target", "agents, groups, all and where exclude each other")
 	case len(t.Agents) > maxTargets:
 		f.add("target.agents", "%d agents, at most %d", len(t.Agents), maxTargets)
+	case len(t.Groups) > maxTargetGroups:
+		f.add("target.groups", "%d groups, at most %d", len(t.Groups), maxTargetGroups)
 	}
-	for i, id := range t.GetAgents() {
+	f.agentIDs("target.agents", t.GetAgents())
+}
+
+// agentIDs names, at most 20 of them, those that cannot be ids.
+func (f *faults) agentIDs(field string, ids []string) {
+	for i, id := range ids {
 		if !agentIDForm.MatchString(id) {
-			f.add(fmt.Sprintf("target.agents[%d]", i), "%.150q is not an agent id", id)
+			f.add(fmt.Sprintf("%s[%d]", field, i), "%.150q is not an agent id", id)
 			if len(f.list) > 20 {
 				return
 			}

@@ -2,8 +2,6 @@ package coordinator
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"slices"
 	"sync"
 
@@ -201,12 +199,6 @@ func (g *groups) change(e store.Event) {
 	}
 	g.tell(g.replace(gr.row.Name, gr))
 	g.c.feed.publish(&musterv1.Event{Kind: "group", Group: g.view(gr.row.Name)})
-}
-
-// etagOf names a row's value.
-func etagOf(value []byte) string {
-	sum := sha256.Sum256(value)
-	return hex.EncodeToString(sum[:8])
 }
 
 // run looks at agents whose facts have changed, until ctx ends.

@@ -136,6 +136,23 @@ func (g *groups) replace(name string, gr *group) (changed []string) {
 	return changed
 }
 
+// tryOut returns who would be in a group, sorted. It is an error when the
+// expression costs too much for an agent, or takes too long for all.
+func (g *groups) tryOut(ctx context.Context, gr *group) (in []string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, selectorTime)
+	defer cancel()
+	for _, id := range g.c.fleet.ids() {
+		ok, err := gr.matches(ctx, g.c.fleet.facts(id))
+		if err != nil {
+			return nil, invalid("where", "%v", err)
+		}
+		if ok {
+			in = append(in, id)
+		}
+	}
+	return in, nil
+}
+
 // setLocked stores which groups an agent is in, on both sides, and reports
 // whether they are others than before. mu and work are held.
 func (g *groups) setLocked(agent string, names []string) bool {

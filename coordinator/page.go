@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
+	"slices"
 	"strings"
 )
 
@@ -43,4 +44,22 @@ func pageStart(token, list string) (after string, err error) {
 		}
 	}
 	return "", invalid("page_token", "not a token of this list")
+}
+
+// pageOf cuts a page out of a sorted list that is in memory, and makes the token
+// of the next one.
+func pageOf(sorted []string, token, list string, size int) (page []string, next string, err error) {
+	after, err := pageStart(token, list)
+	if err != nil {
+		return nil, "", err
+	}
+	i, found := slices.BinarySearch(sorted, after)
+	if found {
+		i++
+	}
+	page = sorted[i:min(len(sorted), i+size)]
+	if i+len(page) < len(sorted) {
+		next = pageToken(list, page[len(page)-1])
+	}
+	return page, next, nil
 }

@@ -195,11 +195,38 @@ func (c *Coordinator) resolve(ctx context.Context, sel *musterv1.TargetSelector)
 		}
 		return slices.Clone(ids), nil
 	}
+	if len(sel.GetGroups()) > 0 {
+		return c.membersOf(sel.Groups)
+	}
 	ids := slices.Clone(sel.GetAgents())
 	slices.Sort(ids)
 	ids = slices.Compact(ids)
 	if unknown := c.fleet.unknown(ids); len(unknown) > 0 {
 		return nil, unknownAgents(sel.Agents, unknown)
+	}
+	return ids, nil
+}
+
+// membersOf returns the known agents that are in any of these groups, sorted.
+func (c *Coordinator) membersOf(groups []string) (ids []string, err error) {
+	var f faults
+	for i, name := range groups {
+		in, ok := c.groups.members(name)
+		if !ok && len(f.list) < 20 {
+			f.add(fmt.Sprintf("target.groups[%d]", i), "group %.150q is not known", name)
+		}
+		ids = append(ids, in...)
+	}
+	if err := f.err(); err != nil {
+		return nil, err
+	}
+	slices.Sort(ids)
+	ids = slices.Compact(ids)
+	switch {
+	case len(ids) == 0:
+		return nil, noTargets("target.groups", "no known agent is in any of them")
+	case len(ids) > maxTargets:
+		return nil, invalid("target.groups", "%d agents, at most %d a command", len(ids), maxTargets)
 	}
 	return ids, nil
 }

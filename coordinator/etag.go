@@ -1,0 +1,32 @@
+package coordinator
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+
+	"google.golang.org/grpc/codes"
+)
+
+// etagOf names a row's value.
+func etagOf(value []byte) string {
+	sum := sha256.Sum256(value)
+	return hex.EncodeToString(sum[:8])
+}
+
+// checkEtag returns ETAG_MISMATCH unless an object is as the writer says: etag
+// is that of now, "" when there is none. ifMatch "*" is any.
+func checkEtag(kind, name, etag, ifMatch string, ifNoneMatch bool) error {
+	var why string
+	switch {
+	case ifNoneMatch && etag != "":
+		why = "it is there already"
+	case ifMatch == "", ifMatch == etag, ifMatch == "*" && etag != "":
+		return nil
+	case etag == "":
+		why = "it is not there"
+	default:
+		why = fmt.Sprintf("it was changed: its etag is %q; read it again", etag)
+	}
+	return fail(codes.FailedPrecondition, "ETAG_MISMATCH", fmt.Sprintf("%s %q: %s", kind, name, why))
+}
