@@ -15,17 +15,13 @@ import (
 var largePage = grpc.MaxCallRecvMsgSize(32 << 20)
 
 func (s *Server) listAgents(c echo.Context) error {
-	q, err := readQuery(c, "page_size", "page_token")
-	if err != nil {
-		return err
-	}
-	size, err := q.pageSize()
+	p, err := readPage(c)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := call(c, 0)
 	defer cancel()
-	page, err := s.agents.ListAgents(ctx, &musterv1.ListAgentsRequest{PageSize: size, PageToken: q["page_token"]}, largePage)
+	page, err := s.agents.ListAgents(ctx, &musterv1.ListAgentsRequest{PageSize: p.size, PageToken: p.token}, largePage)
 	if err != nil {
 		return err
 	}
@@ -69,6 +65,19 @@ func (s *Server) setMaintenance(c echo.Context) error {
 		return inBody(err, "")
 	}
 	return answer(c, http.StatusOK, agent)
+}
+
+// deleteAgent forgets an agent, ends what waits for it, and closes its link.
+func (s *Server) deleteAgent(c echo.Context) error {
+	if _, err := readQuery(c); err != nil {
+		return err
+	}
+	ctx, cancel := call(c, 0)
+	defer cancel()
+	if _, err := s.agents.DeleteAgent(ctx, &musterv1.DeleteAgentRequest{Id: c.Param("id")}); err != nil {
+		return err
+	}
+	return c.NoContent(http.StatusNoContent)
 }
 
 func answer(c echo.Context, status int, m proto.Message) error {

@@ -124,7 +124,7 @@ func (s *Server) listTargets(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	states, err := q.states()
+	states, err := valuesOf[musterv1.Target_State](q, "state")
 	if err != nil {
 		return err
 	}

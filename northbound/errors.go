@@ -79,7 +79,9 @@ var statuses = map[codes.Code]struct {
 
 // reasons are those of ErrorInfo that have a status of their own.
 var reasons = map[string]int{
-	"DISK_FULL": http.StatusInsufficientStorage,
+	"DISK_FULL":         http.StatusInsufficientStorage,
+	"ETAG_MISMATCH":     http.StatusPreconditionFailed,
+	"CONTENT_TOO_LARGE": http.StatusRequestEntityTooLarge,
 }
 
 // problemOf turns any error of a handler into the answer. It is the only place
@@ -177,7 +179,7 @@ func inBody(err error, field string, parameters ...string) error {
 	for i := range p.Errors {
 		p.Errors[i].Field = strings.TrimPrefix(p.Errors[i].Field, field+".")
 	}
-	if st.Code() == codes.InvalidArgument && len(p.Errors) > 0 && !slices.Contains(parameters, p.Errors[0].Field) {
+	if p.Status == http.StatusBadRequest && st.Code() == codes.InvalidArgument && len(p.Errors) > 0 && !slices.Contains(parameters, p.Errors[0].Field) {
 		p.Status = http.StatusUnprocessableEntity
 		p.Title = http.StatusText(p.Status)
 	}
@@ -196,6 +198,8 @@ func (s *Server) answerError(err error, c echo.Context) {
 		panic(http.ErrAbortHandler)
 	}
 	header := c.Response().Header()
+	header.Del("Content-Length") // a handler may have told of what then failed
+	header.Del("ETag")
 	for key, values := range p.header {
 		header[key] = values
 	}

@@ -23,6 +23,9 @@ const (
 	openTimeout = 250 * time.Millisecond
 )
 
+// eventKinds may be chosen; "resync" comes in any case.
+var eventKinds = []string{"agent", "command", "target", "group", "config", "config_status", "rollout"}
+
 // streamEvents sends events as they happen (text/event-stream). The first line
 // goes out when the coordinator watches: a client that sees it and then reads
 // the state misses nothing. Last-Event-ID resumes; where that cannot be done
@@ -77,7 +80,7 @@ func readWatch(c echo.Context) (*musterv1.WatchEventsRequest, error) {
 	request := &musterv1.WatchEventsRequest{After: strings.ToValidUTF8(c.Request().Header.Get("Last-Event-ID"), "?")}
 	if kinds, ok := q["kinds"]; ok {
 		for kind := range strings.SplitSeq(kinds, ",") {
-			if _, err := choice("kinds", kind, "agent", "command", "target"); err != nil {
+			if _, err := choice("kinds", kind, eventKinds...); err != nil {
 				return nil, err
 			}
 			request.Kinds = append(request.Kinds, kind)

@@ -28,6 +28,9 @@ type coordinator struct {
 	commands fakeCommands
 	events   fakeEvents
 	keys     fakeKeys
+	groups   fakeGroups
+	configs  fakeConfigs
+	rollouts fakeRollouts
 	health   *health.Server
 }
 
@@ -36,6 +39,11 @@ type fakeAgents struct {
 	list     func(context.Context, *musterv1.ListAgentsRequest) (*musterv1.ListAgentsResponse, error)
 	get      func(context.Context, *musterv1.GetAgentRequest) (*musterv1.Agent, error)
 	maintain func(context.Context, *musterv1.SetMaintenanceRequest) (*musterv1.Agent, error)
+	forget   func(*musterv1.DeleteAgentRequest) (*musterv1.DeleteAgentResponse, error)
+}
+
+func (f *fakeAgents) DeleteAgent(_ context.Context, r *musterv1.DeleteAgentRequest) (*musterv1.DeleteAgentResponse, error) {
+	return told(f.forget, r)
 }
 
 func (f *fakeAgents) ListAgents(ctx context.Context, r *musterv1.ListAgentsRequest) (*musterv1.ListAgentsResponse, error) {
@@ -194,11 +202,14 @@ func (f *fakeKeys) RevokeKey(ctx context.Context, r *musterv1.RevokeKeyRequest) 
 func service(t *testing.T, fake *coordinator, config ...Config) *Server {
 	t.Helper()
 	ln := bufconn.Listen(64 << 10)
-	gs := grpc.NewServer()
+	gs := grpc.NewServer(grpc.MaxRecvMsgSize(8 << 20))
 	musterv1.RegisterAgentsServer(gs, &fake.agents)
 	musterv1.RegisterCommandsServer(gs, &fake.commands)
 	musterv1.RegisterEventsServer(gs, &fake.events)
 	musterv1.RegisterKeysServer(gs, &fake.keys)
+	musterv1.RegisterGroupsServer(gs, &fake.groups)
+	musterv1.RegisterConfigsServer(gs, &fake.configs)
+	musterv1.RegisterConfigRolloutsServer(gs, &fake.rollouts)
 	if fake.health == nil {
 		fake.health = health.NewServer()
 	}

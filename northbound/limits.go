@@ -2,18 +2,12 @@ package northbound
 
 import (
 	"errors"
-	"fmt"
-	"io"
-	"mime"
 	"net"
 	"net/http"
 	"slices"
-	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/labstack/echo/v4"
-	"google.golang.org/protobuf/proto"
 )
 
 const (
@@ -22,7 +16,6 @@ const (
 	writeTimeout   = 10 * time.Second // for each write: one for the whole answer would end event streams
 	idleTimeout    = time.Minute
 	maxHeaderBytes = 32 << 10
-	maxBody        = 1 << 20
 	maxBodies      = 64 << 20 // being received, all requests together: tokens are checked after the body
 	maxConns       = 4096     // agents share the process's descriptors
 )
@@ -81,98 +74,6 @@ func (w *pacedWriter) FlushError() error {
 
 // Unwrap is for http.ResponseController.
 func (w *pacedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
-
-// readMessage fills m from the JSON body, and returns that, too.
-func (s *Server) readMessage(c echo.Context, m proto.Message, not notInBody) ([]byte, error) {
-	body, err := s.readBody(c)
-	if err != nil {
-		return nil, err
-	}
-	return body, readJSON(body, m, not)
-}
-
-// readOptional is readMessage for a request that may come without a body; m is
-// then as it was. What type a body has that is not there does not matter.
-func (s *Server) readOptional(c echo.Context, m proto.Message, not notInBody) ([]byte, error) {
-	if c.Request().ContentLength == 0 {
-		return nil, nil
-	}
-	body, err := s.readMessage(c, m, not)
-	if err == errEmptyBody {
-		return nil, nil
-	}
-	return body, err
-}
-
-func (s *Server) readBody(c echo.Context) ([]byte, error) {
-	r := c.Request()
-	if err := checkHeaders(r); err != nil {
-		return nil, err
-	}
-	body, err := readBounded(r.Body, &s.receiving)
-	if err != nil {
-		return nil, err
-	}
-	r.Body = http.NoBody // read to its end; there net/http lifts the deadline
-	if len(body) == 0 {
-		return nil, errEmptyBody
-	}
-	return body, nil
-}
-
-var (
-	errEmptyBody = refuse(http.StatusBadRequest, "EMPTY_BODY", "this needs a JSON object as its body")
-	errTooLarge  = refuse(http.StatusRequestEntityTooLarge, "BODY_TOO_LARGE", fmt.Sprintf("the body is over %d bytes", maxBody))
-	errBusy      = refuse(http.StatusServiceUnavailable, "BUSY", "too many bodies are being received; try again").with("Retry-After", "1")
-)
-
-// checkHeaders refuses before a byte of the body is read.
-func checkHeaders(r *http.Request) error {
-	for _, encoding := range r.Header.Values("Content-Encoding") {
-		if !strings.EqualFold(strings.TrimSpace(encoding), "identity") {
-			return refuse(http.StatusUnsupportedMediaType, "UNSUPPORTED_ENCODING", "the body must not be compressed").with("Accept-Encoding", "identity")
-		}
-	}
-	if r.ContentLength > maxBody {
-		return errTooLarge
-	}
-	given := r.Header.Values("Content-Type")
-	if len(given) == 0 && r.ContentLength == 0 {
-		return nil // there is no body that could have a type
-	}
-	if len(given) == 1 {
-		kind, params, err := mime.ParseMediaType(given[0])
-		charset, ok := params["charset"]
-		if err == nil && kind == "application/json" && (!ok || strings.EqualFold(charset, "utf-8")) {
-			return nil
-		}
-	}
-	return refuse(http.StatusUnsupportedMediaType, "UNSUPPORTED_MEDIA_TYPE", "the body must be application/json in UTF-8").with("Accept", "application/json")
-}
-
-// readBounded counts what really arrives, whatever the headers claim.
-func readBounded(body io.Reader, receiving *atomic.Int64) ([]byte, error) {
-	var got []byte
-	defer func() { receiving.Add(-int64(len(got))) }()
-	chunk := make([]byte, 16<<10)
-	for {
-		n, err := body.Read(chunk)
-		got = append(got, chunk[:n]...)
-		total := receiving.Add(int64(n))
-		switch {
-		case len(got) > maxBody:
-			return nil, errTooLarge
-		case total > maxBodies:
-			return nil, errBusy
-		case err == io.EOF:
-			return got, nil
-		case isTimeout(err):
-			return nil, refuse(http.StatusRequestTimeout, "BODY_TIMEOUT", fmt.Sprintf("the body did not arrive within %v", bodyTimeout))
-		case err != nil:
-			return nil, refuse(http.StatusBadRequest, "BODY_CUT", "the body ends early: "+err.Error())
-		}
-	}
-}
 
 func isTimeout(err error) bool {
 	var timeout net.Error

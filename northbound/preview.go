@@ -11,11 +11,7 @@ import (
 // previewCommand says who would get a command. It takes the body of
 // createCommand and refuses what that would refuse.
 func (s *Server) previewCommand(c echo.Context) error {
-	q, err := readQuery(c, "page_size", "page_token")
-	if err != nil {
-		return err
-	}
-	size, err := q.pageSize()
+	p, err := readPage(c)
 	if err != nil {
 		return err
 	}
@@ -25,7 +21,7 @@ func (s *Server) previewCommand(c echo.Context) error {
 	}
 	ctx, cancel := call(c, 0)
 	defer cancel()
-	request := &musterv1.PreviewCommandRequest{Command: command, PageSize: size, PageToken: q["page_token"]}
+	request := &musterv1.PreviewCommandRequest{Command: command, PageSize: p.size, PageToken: p.token}
 	preview, err := s.commands.PreviewCommand(ctx, request)
 	if err != nil {
 		return inBody(err, "command", "page_token")

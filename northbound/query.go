@@ -57,6 +57,22 @@ func readQuery(c echo.Context, known ...string) (query, error) {
 	return q, nil
 }
 
+// page is which part of a list is asked for.
+type page struct {
+	size  uint32
+	token string
+}
+
+// readPage is for lists that have no other parameters.
+func readPage(c echo.Context) (page, error) {
+	q, err := readQuery(c, "page_size", "page_token")
+	if err != nil {
+		return page{}, err
+	}
+	size, err := q.pageSize()
+	return page{size, q["page_token"]}, err
+}
+
 // pageSize is 0 when it is not given: the coordinator has the default.
 func (q query) pageSize() (uint32, error) {
 	text, ok := q["page_size"]
@@ -95,22 +111,26 @@ func (q query) order() (musterv1.Order, error) {
 	return musterv1.Order_DESC, err
 }
 
-// states reads a list such as "FAILED,LOST".
-func (q query) states() (states []musterv1.Target_State, err error) {
-	text, ok := q["state"]
+// valuesOf reads a list of enum values such as "FAILED,LOST".
+func valuesOf[E interface {
+	~int32
+	protoreflect.Enum
+	comparable
+}](q query, name string) (values []E, err error) {
+	text, ok := q[name]
 	if !ok {
 		return nil, nil
 	}
-	for name := range strings.SplitSeq(text, ",") {
-		n, err := valueOf("state", name, musterv1.Target_State(0).Descriptor())
+	for word := range strings.SplitSeq(text, ",") {
+		n, err := valueOf(name, word, E(0).Descriptor())
 		if err != nil {
 			return nil, err
 		}
-		if state := musterv1.Target_State(n); !slices.Contains(states, state) {
-			states = append(states, state)
+		if v := E(n); !slices.Contains(values, v) {
+			values = append(values, v)
 		}
 	}
-	return states, nil
+	return values, nil
 }
 
 // flag is false when it is not given.

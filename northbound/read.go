@@ -3,6 +3,7 @@ package northbound
 import (
 	"bytes"
 	"encoding/base64"
+	"maps"
 	"math"
 	"regexp"
 	"slices"
@@ -33,6 +34,13 @@ var (
 
 // notInBody are the fields that one kind of request must not bring.
 type notInBody map[protoreflect.FullName]barred
+
+// and is a copy with one field more.
+func (n notInBody) and(field protoreflect.FullName, why barred) notInBody {
+	more := maps.Clone(n)
+	more[field] = why
+	return more
+}
 
 // readJSON fills m, which must be empty, from one JSON object by the rules in
 // the package comment. The error is a *fault; m is then half filled.

@@ -40,6 +40,9 @@ type Server struct {
 	commands musterv1.CommandsClient
 	events   musterv1.EventsClient
 	keys     musterv1.KeysClient
+	groups   musterv1.GroupsClient
+	configs  musterv1.ConfigsClient
+	rollouts musterv1.ConfigRolloutsClient
 	health   healthv1.HealthClient
 	metrics  http.Handler
 	log      *slog.Logger
@@ -63,6 +66,9 @@ func New(conn grpc.ClientConnInterface, config Config) *Server {
 		commands: musterv1.NewCommandsClient(conn),
 		events:   musterv1.NewEventsClient(conn),
 		keys:     musterv1.NewKeysClient(conn),
+		groups:   musterv1.NewGroupsClient(conn),
+		configs:  musterv1.NewConfigsClient(conn),
+		rollouts: musterv1.NewConfigRolloutsClient(conn),
 		health:   healthv1.NewHealthClient(conn),
 		metrics:  config.Metrics,
 		log:      config.Log,
@@ -77,45 +83,6 @@ func New(conn grpc.ClientConnInterface, config Config) *Server {
 	s.echo.Use(s.logged, s.recovered, bounded, onePath)
 	s.routes(config.OpenMetrics)
 	return s
-}
-
-// routes lists the whole service.
-func (s *Server) routes(openMetrics bool) {
-	get := func(path string, h echo.HandlerFunc) {
-		s.echo.GET(path, h)
-		s.echo.HEAD(path, h)
-	}
-	get("/healthz", s.getHealth)
-	get("/readyz", s.getReadiness)
-	switch {
-	case s.metrics == nil:
-	case openMetrics:
-		get("/metrics", s.getMetrics)
-	default:
-		get("/metrics", s.admitted(s.getMetrics))
-	}
-
-	get("/v1/agents", bearer(s.listAgents))
-	get("/v1/agents/:id", bearer(s.getAgent))
-	s.echo.PUT("/v1/agents/:id/maintenance", bearer(s.setMaintenance))
-
-	get("/v1/commands", bearer(s.listCommands))
-	s.echo.POST("/v1/commands", bearer(s.createCommand))
-	s.echo.POST("/v1/commands/preview", bearer(s.previewCommand)) // no id is "preview"
-	get("/v1/commands/:id", bearer(s.getCommand))
-	s.echo.POST("/v1/commands/:id/cancel", bearer(s.controlCommand(s.commands.CancelCommand)))
-	s.echo.POST("/v1/commands/:id/pause", bearer(s.controlCommand(s.commands.PauseCommand)))
-	s.echo.POST("/v1/commands/:id/resume", bearer(s.controlCommand(s.commands.ResumeCommand)))
-	get("/v1/commands/:id/targets", bearer(s.listTargets))
-	get("/v1/commands/:id/targets/:agent", bearer(s.getTarget))
-	get("/v1/commands/:id/targets/:agent/output", bearer(s.getOutput))
-
-	get("/v1/keys", bearer(s.listKeys))
-	get("/v1/keys/:id", bearer(s.getKey))
-	s.echo.POST("/v1/keys/:id/approve", bearer(s.approveKey))
-	s.echo.POST("/v1/keys/:id/revoke", bearer(s.revokeKey))
-
-	get("/v1/events", bearer(s.streamEvents))
 }
 
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {

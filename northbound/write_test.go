@@ -133,7 +133,8 @@ func TestCodecKnowsEveryField(t *testing.T) {
 			}
 		}
 	}
-	for _, file := range []protoreflect.FileDescriptor{musterv1.File_muster_v1_agent_proto, musterv1.File_muster_v1_command_proto, musterv1.File_muster_v1_event_proto, musterv1.File_muster_v1_key_proto} {
+	for _, file := range []protoreflect.FileDescriptor{musterv1.File_muster_v1_agent_proto, musterv1.File_muster_v1_command_proto, musterv1.File_muster_v1_event_proto, musterv1.File_muster_v1_key_proto,
+		musterv1.File_muster_v1_group_proto, musterv1.File_muster_v1_config_proto, musterv1.File_muster_v1_rollout_proto} {
 		for i := range file.Services().Len() {
 			methods := file.Services().Get(i).Methods()
 			for j := range methods.Len() {
