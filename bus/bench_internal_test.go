@@ -28,7 +28,7 @@ func BenchmarkDispatch(b *testing.B) {
 	p := &Peer{bus: newCore(Config{}, mux)}
 	b.ReportAllocs()
 	for b.Loop() {
-		if err := mux.dispatch(p, m); err != nil {
+		if err := dispatch(p, m); err != nil {
 			b.Fatal(err)
 		}
 	}

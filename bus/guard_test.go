@@ -45,7 +45,7 @@ func FuzzEnvelope(f *testing.F) {
 	f.Fuzz(func(t *testing.T, typ, env, body []byte) {
 		m := &message{buf: slices.Concat(typ, env, body), frames: 3}
 		m.ends = [3]int{len(typ), len(typ) + len(env), len(m.buf)}
-		if err := mux.dispatch(p, m); err != nil {
+		if err := dispatch(p, m); err != nil {
 			t.Errorf("ended the link: %v", err)
 		}
 	})

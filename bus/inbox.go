@@ -21,13 +21,14 @@ const (
 // inbox is the receiving half of a connection: a buffer, the deadlines, and
 // the rules for frames.
 type inbox struct {
-	nc    net.Conn
-	out   *outbox // what is queued there goes out before we wait; nil in the handshake
-	buf   []byte
-	r, w  int // buf[r:w] was received and not yet read
-	small [smallInbox]byte
-	large *[largeInbox]byte // nil: not needed
-	last  int               // bytes that the last read into buf got
+	nc     net.Conn
+	direct direct
+	out    *outbox // what is queued there goes out before we wait; nil in the handshake
+	buf    []byte
+	r, w   int // buf[r:w] was received and not yet read
+	small  [smallInbox]byte
+	large  *[largeInbox]byte // nil: not needed
+	last   int               // bytes that the last read into buf got
 
 	rested bool          // the deadline passed once already
 	armed  bool          // a deadline is set
@@ -37,6 +38,7 @@ type inbox struct {
 
 func newInbox(nc net.Conn) *inbox {
 	in := &inbox{nc: nc}
+	in.direct.init(nc)
 	in.buf = in.small[:]
 	return in
 }
@@ -77,17 +79,17 @@ func (in *inbox) read(b []byte) (int, error) {
 	if in.out != nil {
 		in.out.uncork()
 	}
-	n, err := in.nc.Read(b)
+	n, err := in.direct.read(b)
 	if n == 0 && errors.Is(err, os.ErrDeadlineExceeded) && !in.rested {
 		in.rested = true
 		in.nc.SetReadDeadline(time.Now().Add(deadlineRest))
-		n, err = in.nc.Read(b)
+		n, err = in.direct.read(b)
 	}
 	if n == 0 {
 		return 0, err
 	}
 	if in.out != nil {
-		in.out.cork()
+		in.out.corked.Store(true)
 	}
 	return n, nil
 }

@@ -36,26 +36,42 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Name: "muster_bus_budget_waits_total", Help: "Messages that waited for the receive budget.",
 		})),
 		peers:  register(reg, prometheus.NewGauge(prometheus.GaugeOpts{Name: "muster_bus_peers", Help: "Links that are up."})),
-		queued: register(reg, &queueGauge{}),
+		queued: register(reg, &queueGauge{queues: map[*outbox]struct{}{}}),
 	}
 }
 
-// queueGauge is how much is in all send queues. Every message moves it twice,
-// on all cores: so both numbers are in one word.
-type queueGauge struct{ word atomic.Int64 }
-
-const (
-	queuedBytes = 40 // bits; the messages are above them
-	bytesMask   = 1<<queuedBytes - 1
-)
+// queueGauge is how much is in all send queues. It asks them when it is read: a
+// number that every message moves twice, on all cores, would cost more.
+type queueGauge struct {
+	mu     sync.Mutex
+	queues map[*outbox]struct{}
+}
 
 var (
 	queueMessagesDesc = prometheus.NewDesc("muster_bus_queue_messages", "Messages in the send queues of all peers.", nil, nil)
 	queueBytesDesc    = prometheus.NewDesc("muster_bus_queue_bytes", "Bytes in the send queues of all peers.", nil, nil)
 )
 
-func (q *queueGauge) add(messages, bytes int) {
-	q.word.Add(int64(messages)<<queuedBytes + int64(bytes))
+func (q *queueGauge) enter(o *outbox) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.queues[o] = struct{}{}
+}
+
+func (q *queueGauge) leave(o *outbox) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	delete(q.queues, o)
+}
+
+func (q *queueGauge) sum() (messages, bytes int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for o := range q.queues {
+		m, b := o.held()
+		messages, bytes = messages+m, bytes+b
+	}
+	return messages, bytes
 }
 
 // Describe implements prometheus.Collector.
@@ -66,9 +82,9 @@ func (q *queueGauge) Describe(to chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (q *queueGauge) Collect(to chan<- prometheus.Metric) {
-	word := q.word.Load()
-	to <- prometheus.MustNewConstMetric(queueMessagesDesc, prometheus.GaugeValue, float64(word>>queuedBytes))
-	to <- prometheus.MustNewConstMetric(queueBytesDesc, prometheus.GaugeValue, float64(word&bytesMask))
+	messages, bytes := q.sum()
+	to <- prometheus.MustNewConstMetric(queueMessagesDesc, prometheus.GaugeValue, float64(messages))
+	to <- prometheus.MustNewConstMetric(queueBytesDesc, prometheus.GaugeValue, float64(bytes))
 }
 
 func (m *metrics) refuse(reason string) { m.refused.count(reason) }
@@ -116,21 +132,14 @@ func newCounters(reg prometheus.Registerer, name, help, label string) counters {
 	return c
 }
 
-func (c counters) count(label string) {
-	if n := (*c.cache.known.Load())[label]; n != nil {
-		n.Inc()
-		return
-	}
-	c.add(label).Inc()
-}
+func (c counters) count(label string) { c.of(label).Inc() }
 
-// countBytes is count without a string made from the label.
-func (c counters) countBytes(label []byte) {
-	if n := (*c.cache.known.Load())[string(label)]; n != nil {
-		n.Inc()
-		return
+// of is the counter for a label.
+func (c counters) of(label string) prometheus.Counter {
+	if n := (*c.cache.known.Load())[label]; n != nil {
+		return n
 	}
-	c.add(string(label)).Inc()
+	return c.add(label)
 }
 
 func (c counters) add(label string) prometheus.Counter {

@@ -2,7 +2,9 @@ package bus
 
 import (
 	"fmt"
+	"math"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/protobuf/proto"
 
 	musterv1 "github.com/musterhq/muster/proto/muster/v1"
@@ -60,11 +62,32 @@ func Handle[M interface {
 // INVALID. Without a limit a body may be as large as its message.
 func (mux *Mux) Limit(m proto.Message, bytes int) { mux.limits[typeOf(m)] = bytes }
 
+// route is where the messages of a type go.
+type route struct {
+	call     handler
+	limit    int // bytes of a body
+	received prometheus.Counter
+}
+
+// routes are all there is to know of the types that have a callback, in one
+// place: it is looked up for every message.
+func (mux *Mux) routes(m *metrics) map[string]*route {
+	routes := map[string]*route{}
+	for name, call := range mux.handlers {
+		limit, ok := mux.limits[name]
+		if !ok {
+			limit = math.MaxInt
+		}
+		routes[name] = &route{call: call, limit: limit, received: m.received.of(name)}
+	}
+	return routes
+}
+
 var emptyEnvelope = &musterv1.Envelope{}
 
 // dispatch hands one message to its callback and answers what cannot be
 // handled. An error ends the link.
-func (mux *Mux) dispatch(p *Peer, m *message) error {
+func dispatch(p *Peer, m *message) error {
 	typ, env := m.frame(0), emptyEnvelope
 	if m.frames != 3 {
 		p.nack("frames", typ, nil, musterv1.Nack_MALFORMED, fmt.Sprintf("a message has 3 frames, this one %d", m.frames))
@@ -77,18 +100,18 @@ func (mux *Mux) dispatch(p *Peer, m *message) error {
 			return nil
 		}
 	}
-	h := mux.handlers[string(typ)]
-	if h == nil {
+	r := p.bus.routes()[string(typ)]
+	if r == nil {
 		p.bus.metrics.received.count("other")
 		p.nack("unknown_type", typ, env, musterv1.Nack_UNKNOWN_TYPE, "no callback for this type")
 		return nil
 	}
-	p.bus.metrics.received.countBytes(typ)
-	if limit, ok := mux.limits[string(typ)]; ok && len(m.frame(2)) > limit {
-		p.nack("body_size", typ, env, musterv1.Nack_INVALID, fmt.Sprintf("body of %d bytes, limit %d", len(m.frame(2)), limit))
+	r.received.Inc()
+	if len(m.frame(2)) > r.limit {
+		p.nack("body_size", typ, env, musterv1.Nack_INVALID, fmt.Sprintf("body of %d bytes, limit %d", len(m.frame(2)), r.limit))
 		return nil
 	}
-	malformed, err := h(p, env, m.frame(2))
+	malformed, err := r.call(p, env, m.frame(2))
 	switch {
 	case malformed:
 		p.nack("body", typ, env, musterv1.Nack_MALFORMED, "body: "+err.Error())

@@ -1,6 +1,9 @@
 package bus
 
-import "sync"
+import (
+	"sync"
+	"sync/atomic"
+)
 
 // corkedBytes are queued at most before the reader is not waited for.
 const corkedBytes = 8 << 10
@@ -11,9 +14,12 @@ const corkedBytes = 8 << 10
 type outbox struct {
 	p       *Peer
 	drained chan struct{} // capacity 1
-	direct  direct
-	sealing int // bytes that CURVE adds to a message
+	sealing int           // bytes that CURVE adds to a message
 	writers sync.WaitGroup
+
+	// corked says that the reader is at work on what arrived and will call
+	// uncork before it waits for more: what its callbacks send needs no writer.
+	corked atomic.Bool
 
 	mu       sync.Mutex
 	queue    *batch // nil: empty
@@ -21,7 +27,6 @@ type outbox struct {
 	bytes    int    // of those
 	pong     pong
 	writing  bool // somebody writes
-	corked   bool // the reader will look at the queue soon
 	closing  bool // nothing more is queued
 	full     bool // somebody got ErrQueueFull
 }
@@ -34,6 +39,15 @@ type batch struct {
 
 // Batches are shared by all peers, so that an idle one has none.
 var batches = sync.Pool{New: func() any { return new(batch) }}
+
+// whole says whether copies are all there is, and so can be written as they are.
+func (b *batch) whole() bool {
+	size := 0
+	for _, message := range b.messages {
+		size += len(message)
+	}
+	return size == len(b.copies)
+}
 
 func (b *batch) release() {
 	if b != nil && cap(b.messages) <= 1<<10 && cap(b.copies) <= 16<<10 {
@@ -74,8 +88,7 @@ func (o *outbox) push(message []byte, lent bool) error {
 	o.queue.messages = append(o.queue.messages, message)
 	o.messages++
 	o.bytes += len(message)
-	o.p.bus.metrics.queued.add(1, len(message))
-	if !o.corked || o.bytes+o.messages*o.sealing > corkedBytes {
+	if !o.corked.Load() || o.bytes+o.messages*o.sealing > corkedBytes {
 		o.startLocked()
 	}
 	return nil
@@ -89,7 +102,7 @@ func (o *outbox) answerPing(context []byte) {
 		return
 	}
 	o.pong.due, o.pong.size = true, copy(o.pong.context[:], context)
-	if !o.corked {
+	if !o.corked.Load() {
 		o.startLocked()
 	}
 }
@@ -102,20 +115,12 @@ func (o *outbox) startLocked() {
 	}
 }
 
-// cork says that the reader is at work on what arrived and will call uncork
-// before it waits for more: what its callbacks send needs no writer.
-func (o *outbox) cork() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.corked = true
-}
-
 // claim ends the cork. It gives the queue to the reader, which is to write it,
 // unless there is nothing in it or somebody writes already.
 func (o *outbox) claim() (b *batch, answer pong, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.corked = false
+	o.corked.Store(false)
 	if o.writing || o.emptyLocked() {
 		return nil, pong{}, false
 	}
@@ -124,10 +129,12 @@ func (o *outbox) claim() (b *batch, answer pong, ok bool) {
 	return b, answer, true
 }
 
-// settle ends what claim began, and says whether a writer is to go on.
-func (o *outbox) settle() (more bool) {
+// settle ends what claim began, when so many messages and bytes were written,
+// and says whether a writer is to go on.
+func (o *outbox) settle(messages, bytes int) (more bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.wroteLocked(messages, bytes)
 	if !o.emptyLocked() || o.closing {
 		return true
 	}
@@ -188,9 +195,19 @@ func (o *outbox) dryLocked() {
 func (o *outbox) wrote(messages, bytes int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.wroteLocked(messages, bytes)
+}
+
+func (o *outbox) wroteLocked(messages, bytes int) {
 	o.messages -= messages
 	o.bytes -= bytes
-	o.p.bus.metrics.queued.add(-messages, -bytes)
+}
+
+// held is what is queued or being written.
+func (o *outbox) held() (messages, bytes int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.messages, o.bytes
 }
 
 // finish takes nothing more; a writer writes what is queued, and then tells the

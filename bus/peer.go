@@ -44,6 +44,7 @@ type attachment struct{ v any }
 type core struct {
 	cfg     Config
 	mux     *Mux
+	routes  func() map[string]*route // by type
 	metrics *metrics
 	budget  *budget
 	log     *quietLog
@@ -51,13 +52,14 @@ type core struct {
 
 func newCore(cfg Config, mux *Mux) *core {
 	cfg = cfg.withDefaults()
-	return &core{cfg: cfg, mux: mux, metrics: newMetrics(cfg.Metrics), budget: newBudget(cfg), log: newQuietLog(cfg.Log)}
+	b := &core{cfg: cfg, mux: mux, metrics: newMetrics(cfg.Metrics), budget: newBudget(cfg), log: newQuietLog(cfg.Log)}
+	b.routes = sync.OnceValue(func() map[string]*route { return mux.routes(b.metrics) }) // mux is not yet complete
+	return b
 }
 
 func newPeer(b *core, nc net.Conn, h hello, router bool) *Peer {
 	p := &Peer{bus: b, nc: nc, in: h.in, proof: h.proof, router: router, done: make(chan struct{})}
 	p.out.p, p.out.drained = p, make(chan struct{}, 1)
-	p.out.direct.init(nc)
 	if p.crypt != nil {
 		p.out.sealing = sealedMessage
 	}
@@ -194,6 +196,8 @@ func (p *Peer) run(ctx context.Context) error {
 	defer stop()
 	p.bus.metrics.peers.Inc()
 	defer p.bus.metrics.peers.Dec()
+	p.bus.metrics.queued.enter(&p.out)
+	defer p.bus.metrics.queued.leave(&p.out)
 	p.cut(p.bus.shielded(func() error {
 		if p.bus.mux.Up != nil {
 			p.bus.mux.Up(p)

@@ -61,18 +61,20 @@ func (p *Peer) readMessage(ctx context.Context) error {
 	}
 	m := messages.Get().(*message)
 	defer m.release()
-	receive := p.receive
+	var err error
 	if p.crypt != nil {
-		receive = p.receiveSealed
+		err = p.receiveSealed(ctx, m)
+	} else {
+		err = p.receive(ctx, m)
 	}
-	if err := receive(ctx, m); err != nil {
+	if err != nil {
 		return p.explain(err)
 	}
 	p.in.disarm()
 	if m.frames == 0 || p.closing.Load() {
 		return nil
 	}
-	return p.bus.mux.dispatch(p, m)
+	return dispatch(p, m)
 }
 
 // await waits for the first byte of a message, for ever, unless the peer
@@ -177,7 +179,7 @@ func (p *Peer) obey(command []byte) error {
 	case "READY", "ERROR", "HELLO", "WELCOME", "INITIATE", "MESSAGE":
 		return refuse("command_misplaced", "%s after the handshake", name)
 	case "PONG", "SUBSCRIBE", "CANCEL":
-		p.bus.metrics.commands.countBytes(name)
+		p.bus.metrics.commands.count(string(name))
 	default:
 		p.bus.metrics.commands.count("other")
 	}

@@ -31,6 +31,9 @@ func TestC020PeerThatNeverReads(t *testing.T) {
 		if !errors.Is(err, bus.ErrQueueFull) || queued != 7 {
 			t.Errorf("%d MiB were queued, then %v; want 7, then ErrQueueFull", queued, err)
 		}
+		if n, b := s.value("muster_bus_queue_messages", ""), s.value("muster_bus_queue_bytes", ""); n != 7 || b < 7<<20 {
+			t.Errorf("metrics say that %v messages of %v bytes are queued, want 7 of 1 MiB", n, b)
+		}
 		for range 10 {
 			start := time.Now()
 			good := s.enter()

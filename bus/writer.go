@@ -38,19 +38,30 @@ func (o *outbox) uncork() {
 	if !ok {
 		return
 	}
+	if o.p.crypt == nil && !answer.due && b.whole() {
+		o.writeOut(b.copies, len(b.messages), len(b.copies))
+		b.release()
+		return
+	}
 	buf := writerBuffers.Get().(*[writerBuffer]byte)
 	defer writerBuffers.Put(buf)
 	w := writer{o: o, buf: buf[:0]}
 	w.add(b, answer) // fits, see corkedBytes
-	var left []byte
-	if n := o.direct.write(w.buf); n < len(w.buf) {
-		left = bytes.Clone(w.buf[n:])
-	} else {
-		w.release()
+	o.writeOut(w.buf, w.held, w.bytes)
+}
+
+// writeOut writes what claim gave: so many messages, and their bytes before they
+// were sealed.
+func (o *outbox) writeOut(wire []byte, messages, size int) {
+	n := o.p.in.direct.write(wire)
+	if n == len(wire) {
+		if o.settle(messages, size) {
+			o.writers.Go(func() { o.write(nil, 0, 0) })
+		}
+		return
 	}
-	if left != nil || o.settle() {
-		o.writers.Go(func() { o.write(left, w.held, w.bytes) })
-	}
+	left := bytes.Clone(wire[n:])
+	o.writers.Go(func() { o.write(left, messages, size) })
 }
 
 // writer puts small messages together and writes them in one go.
