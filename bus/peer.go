@@ -111,12 +111,13 @@ func (p *Peer) Promote() {
 // queued, not delivered.
 func (p *Peer) Send(m proto.Message) error { return p.send(nil, m) }
 
-// Reply is Send with to's id, if it has one, as in_reply_to.
+// Reply is Send with to's id, if it has one, as in_reply_to, and with its opaque
+// bytes as they are (N58).
 func (p *Peer) Reply(to *musterv1.Envelope, m proto.Message) error {
-	if to.GetId() == "" {
+	if to.GetId() == "" && len(to.GetOpaque()) == 0 {
 		return p.send(nil, m)
 	}
-	return p.send(&musterv1.Envelope{InReplyTo: to.Id}, m)
+	return p.send(&musterv1.Envelope{InReplyTo: to.Id, Opaque: to.Opaque}, m)
 }
 
 func (p *Peer) send(env *musterv1.Envelope, m proto.Message) error {
