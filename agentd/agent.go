@@ -108,6 +108,7 @@ func (a *Agent) Register(mux *bus.Mux) {
 	on(mux, a.onCancel)
 	on(mux, a.onTargetAck)
 	on(mux, a.onGoodbye)
+	bus.Handle(mux, func(p *bus.Peer, env *musterv1.Envelope, _ *musterv1.Probe) error { return a.onProbe(peer{p}, env) })
 	bus.Handle(mux, func(p *bus.Peer, env *musterv1.Envelope, m *musterv1.Nack) error { return a.onNack(peer{p}, env, m) })
 }
 
@@ -181,7 +182,7 @@ func (a *Agent) describe(link Link) *musterv1.Register {
 		Attributes:   attrs,
 		Tags:         a.cfg.Tags,
 		StartupTime:  timestamp(a.startup),
-		Capabilities: uint64(musterv1.AgentCapability_ACCEPTS_COMMANDS),
+		Capabilities: uint64(musterv1.AgentCapability_ACCEPTS_COMMANDS | musterv1.AgentCapability_ANSWERS_PROBES),
 		Journal:      a.journal.position(),
 		Commands:     a.ledger.commands(),
 	}
@@ -233,6 +234,16 @@ func (a *Agent) onTargetAck(link Link, m *musterv1.TargetAck) error {
 func (a *Agent) onGoodbye(link Link, m *musterv1.Goodbye) error {
 	a.session.hear(link)
 	a.session.onGoodbye(m)
+	return nil
+}
+
+// onProbe says that somebody is here, so that a copy of this agent does not get
+// its id.
+func (a *Agent) onProbe(link Link, env *musterv1.Envelope) error {
+	a.session.hear(link)
+	if err := link.Reply(env, &musterv1.ProbeAck{}); err != nil {
+		a.log.Warn("probe not answered", "addr", link.Addr(), "err", err)
+	}
 	return nil
 }
 

@@ -256,7 +256,7 @@ func TestC066ExtremeNumbers(t *testing.T) {
 	}
 	// Intervals of nothing do not make it busy, and sequences that go back mean nothing.
 	for _, d := range []*durationpb.Duration{{}, least, most, {Seconds: 1 << 31}, durationpb.New(-1)} {
-		c.tell(t, &musterv1.Registered{SessionId: "s", HeartbeatInterval: d, ReconnectWindow: d})
+		c.tell(t, &musterv1.Registered{SessionId: "s", Capabilities: remembers, HeartbeatInterval: d, ReconnectWindow: d})
 		c.tell(t, &musterv1.HeartbeatAck{SequenceNum: math.MaxUint64, Flags: math.MaxUint32 &^ 1})
 		c.tell(t, &musterv1.HeartbeatAck{SequenceNum: 0})
 	}

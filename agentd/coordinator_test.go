@@ -53,7 +53,7 @@ func serve(t *testing.T, ln net.Listener) *fakeCoordinator {
 		c.peer = p
 		c.registers = append(c.registers, m)
 		p.Promote()
-		_ = p.Send(&musterv1.Registered{SessionId: "s", HeartbeatInterval: durationpb.New(c.interval)})
+		_ = p.Send(&musterv1.Registered{SessionId: "s", Capabilities: remembers, HeartbeatInterval: durationpb.New(c.interval)})
 	})
 	handle(mux, c, func(p *bus.Peer, m *musterv1.Heartbeat) {
 		_ = p.Send(&musterv1.HeartbeatAck{SequenceNum: m.SequenceNum})

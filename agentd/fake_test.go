@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/musterhq/muster/bus"
+	musterv1 "github.com/musterhq/muster/proto/muster/v1"
 )
 
 // fakeLink takes so many messages until it is drained.
@@ -48,6 +49,8 @@ func (l *fakeLink) Ask(id string, m proto.Message) error {
 	}
 	return err
 }
+
+func (l *fakeLink) Reply(_ *musterv1.Envelope, m proto.Message) error { return l.Send(m) }
 
 // take returns what was sent, as the other side would read it.
 func (l *fakeLink) take() []proto.Message {

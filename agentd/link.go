@@ -15,6 +15,7 @@ import (
 type Link interface {
 	Send(m proto.Message) error
 	Ask(id string, m proto.Message) error // Send with an id that an answer will name
+	Reply(to *musterv1.Envelope, m proto.Message) error
 	Promote()
 	Close(cause error)
 	Drained() <-chan struct{}

@@ -49,7 +49,7 @@ func serveRaw(t *testing.T, n *bustest.Net) *rawCoordinator {
 	}
 	go c.read(r)
 	c.want(t, &musterv1.Register{})
-	c.tell(t, &musterv1.Registered{SessionId: "s", HeartbeatInterval: durationpb.New(time.Minute)})
+	c.tell(t, &musterv1.Registered{SessionId: "s", Capabilities: remembers, HeartbeatInterval: durationpb.New(time.Minute)})
 	return c
 }
 

@@ -26,8 +26,11 @@ type session struct {
 	registered bool
 	sequence   uint64
 	interval   time.Duration
+	remembered uint64    // bits of CoordinatorCapability: what need not be told again
 	heard      time.Time // when anything came last
 	beat       time.Time // when the next heartbeat is due
+	told       time.Time // when everything was told last because it was asked for, or has changed
+	owed       bool      // it is to be told again, when it is time
 	wake       chan struct{}
 }
 
@@ -43,6 +46,7 @@ const (
 	longestWindow   = time.Hour
 	refusedHoldOff  = 30 * time.Second // what was refused once is refused again for a while
 	maxRegister     = 60 << 10         // below the limit of a message before registration
+	reportGap       = time.Second      // between two full reports on one link, however often they are asked for
 )
 
 func newSession(describe func(Link) *musterv1.Register, log *slog.Logger) *session {
@@ -53,6 +57,7 @@ func newSession(describe func(Link) *musterv1.Register, log *slog.Logger) *sessi
 func (s *session) up(link Link) {
 	s.mu.Lock()
 	s.link, s.registered, s.heard = link, false, time.Now()
+	s.told, s.owed = time.Time{}, false // a new link is owed its Register at once
 	s.mu.Unlock()
 	s.register(link)
 }
@@ -85,15 +90,38 @@ func (s *session) sendNumbered(link Link, m *musterv1.Register) error {
 	return link.Send(m)
 }
 
-// changed registers again, on the link there is, because something is not as
+// changed reports everything on the link there is, because something is not as
 // it was told.
 func (s *session) changed() {
 	s.mu.Lock()
 	link := s.link
 	s.mu.Unlock()
 	if link != nil {
-		s.register(link)
+		s.report(link)
 	}
+}
+
+// report registers again: at once, or when the last report is reportGap ago. What
+// asks for it meanwhile is answered by the same one.
+func (s *session) report(link Link) {
+	s.mu.Lock()
+	s.owed = s.owed || s.link == link
+	s.mu.Unlock()
+	s.reportDue()
+	s.wakeUp()
+}
+
+// reportDue tells everything if that is owed and may be done now.
+func (s *session) reportDue() {
+	s.mu.Lock()
+	link, now := s.link, time.Now()
+	if link == nil || !s.owed || now.Before(s.told.Add(reportGap)) {
+		s.mu.Unlock()
+		return
+	}
+	s.owed, s.told = false, now
+	s.mu.Unlock()
+	s.register(link)
 }
 
 // onRegistered begins the heartbeats.
@@ -110,6 +138,7 @@ func (s *session) onRegistered(link Link, m *musterv1.Registered) {
 	if d := m.HeartbeatInterval.AsDuration(); d > 0 {
 		s.interval = min(d, longestInterval)
 	}
+	s.remembered = m.Capabilities
 	if !s.registered {
 		s.registered = true
 		s.beat = time.Now().Add(jitter(s.interval))
@@ -128,7 +157,7 @@ func (s *session) hear(link Link) {
 
 func (s *session) onHeartbeatAck(link Link, m *musterv1.HeartbeatAck) {
 	if m.Flags&uint32(musterv1.HeartbeatAck_REPORT_FULL_STATE) != 0 {
-		s.register(link)
+		s.report(link)
 	}
 }
 
@@ -142,7 +171,7 @@ func (s *session) onGoodbye(m *musterv1.Goodbye) {
 func (s *session) onNack(link Link, m *musterv1.Nack) {
 	switch {
 	case m.Reason == musterv1.Nack_NOT_REGISTERED:
-		s.register(link)
+		s.report(link)
 	case m.Reason == musterv1.Nack_REFUSED, m.Type == registerType && m.Reason != musterv1.Nack_RETRY:
 		s.log.Error("registration refused", "reason", m.Reason, "detail", m.Detail, "field", m.Field)
 		s.holdOff(refusedHoldOff)
@@ -170,6 +199,7 @@ func (s *session) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
+		s.reportDue()
 		timer.Reset(s.tick())
 	}
 }
@@ -189,17 +219,36 @@ func (s *session) tick() time.Duration {
 		s.link, s.registered = nil, false
 		return longestInterval
 	}
+	next := silent.Sub(now)
+	if s.owed {
+		next = min(next, s.told.Add(reportGap).Sub(now))
+	}
 	if !s.registered {
-		return silent.Sub(now)
+		return next
 	}
 	if !now.Before(s.beat) {
-		if s.link.Send(&musterv1.Heartbeat{SequenceNum: s.sequence + 1}) == nil {
-			s.sequence++
-		} // else the queue is full: whatever is in it shows that we live
+		s.beatLocked()
 		s.beat = now.Add(jitter(s.interval))
 	}
-	return min(s.beat.Sub(now), silent.Sub(now))
+	return min(s.beat.Sub(now), next)
 }
+
+// beatLocked sends a heartbeat. A coordinator that forgets something is told
+// everything instead (N62, N71).
+func (s *session) beatLocked() {
+	if s.remembered&remembers != remembers {
+		s.owed = true
+		s.wakeUp()
+		return
+	}
+	if s.link.Send(&musterv1.Heartbeat{SequenceNum: s.sequence + 1}) == nil {
+		s.sequence++
+	} // else the queue is full: whatever is in it shows that we live
+}
+
+// remembers is what a coordinator must remember if beats are to be compressed.
+const remembers = uint64(musterv1.CoordinatorCapability_REMEMBERS_ATTRIBUTES | musterv1.CoordinatorCapability_REMEMBERS_PIPELINE_STATUS |
+	musterv1.CoordinatorCapability_REMEMBERS_INSTANCE_STATUS | musterv1.CoordinatorCapability_REMEMBERS_COMMANDS)
 
 // leave says goodbye on the link there is and waits until it is closed.
 func (s *session) leave(limit time.Duration) {
@@ -210,7 +259,7 @@ func (s *session) leave(limit time.Duration) {
 		return
 	}
 	s.holdOff(longestHoldOff) // nobody is here to answer on a new one
-	_ = link.Send(&musterv1.Goodbye{Reason: "the agent stops"})
+	_ = link.Send(&musterv1.Goodbye{Reason: "the agent stops", Leaving: true})
 	link.Close(errStopping)
 	t := time.NewTimer(limit)
 	defer t.Stop()

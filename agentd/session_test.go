@@ -30,7 +30,7 @@ func inSession(t *testing.T, fn func(s *session, d *fakeDealer)) {
 }
 
 func registered(interval time.Duration) *musterv1.Registered {
-	return &musterv1.Registered{HeartbeatInterval: durationpb.New(interval), ReconnectWindow: durationpb.New(5 * time.Second)}
+	return &musterv1.Registered{Capabilities: remembers, HeartbeatInterval: durationpb.New(interval), ReconnectWindow: durationpb.New(5 * time.Second)}
 }
 
 func TestSessionRegistersThenBeats(t *testing.T) {
@@ -112,16 +112,82 @@ func TestSessionReportsFullState(t *testing.T) {
 		s.onHeartbeatAck(link, &musterv1.HeartbeatAck{})
 		s.onHeartbeatAck(link, &musterv1.HeartbeatAck{Flags: uint32(musterv1.HeartbeatAck_REPORT_FULL_STATE)})
 		s.onNack(link, &musterv1.Nack{Type: "muster.v1.Heartbeat", Reason: musterv1.Nack_NOT_REGISTERED})
+		if n := len(link.take()); n != 2 {
+			t.Errorf("%d reports at once, want that of the new link and one more", n)
+		}
+		time.Sleep(reportGap)
+		synctest.Wait()
 		sent := link.take()
-		if len(sent) != 3 {
+		if len(sent) != 1 {
 			t.Fatalf("sent %v", sent)
 		}
 		for i, m := range sent {
-			if r, ok := m.(*musterv1.Register); !ok || r.SequenceNum != uint64(i+1) {
+			if r, ok := m.(*musterv1.Register); !ok || r.SequenceNum != uint64(i+3) {
 				t.Errorf("message %d is %v", i, m)
 			}
 		}
 	})
+}
+
+// A coordinator that asks for the full state 300 times a second gets it once a
+// second (N67).
+func TestSessionAskedForFullStateAgainAndAgain(t *testing.T) {
+	inSession(t, func(s *session, _ *fakeDealer) {
+		link := newFakeLink(1000)
+		s.up(link)
+		s.onRegistered(link, registered(time.Hour))
+		link.take()
+		for range 10 * 300 {
+			s.hear(link)
+			s.onHeartbeatAck(link, &musterv1.HeartbeatAck{Flags: uint32(musterv1.HeartbeatAck_REPORT_FULL_STATE)})
+			time.Sleep(time.Second / 300)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if n := len(link.take()); n < 10 || n > 11 {
+			t.Errorf("%d full reports in 10 s, want one a second", n)
+		}
+	})
+}
+
+// A coordinator that forgets, or is too old to say that it does not, is told
+// everything at each beat; one that remembers is not (N61, N62, N71).
+func TestSessionTellsAllToAForgetfulCoordinator(t *testing.T) {
+	for name, c := range map[string]struct {
+		capabilities uint64
+		full         bool
+	}{
+		"older":                  {0, true},
+		"all but the attributes": {remembers &^ uint64(musterv1.CoordinatorCapability_REMEMBERS_ATTRIBUTES), true},
+		"all but the commands":   {remembers &^ uint64(musterv1.CoordinatorCapability_REMEMBERS_COMMANDS), true},
+		"all":                    {remembers, false},
+		"more":                   {remembers | 1<<20, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inSession(t, func(s *session, _ *fakeDealer) {
+				link := newFakeLink(100)
+				s.up(link)
+				m := registered(10 * time.Second)
+				m.Capabilities = c.capabilities
+				s.onRegistered(link, m)
+				link.take()
+				for range 6 {
+					time.Sleep(10 * time.Second)
+					s.hear(link)
+				}
+				sent := link.take()
+				if len(sent) < 5 || len(sent) > 7 {
+					t.Fatalf("%d messages in a minute", len(sent))
+				}
+				for i, m := range sent {
+					r, full := m.(*musterv1.Register)
+					if full != c.full || full && r.SequenceNum != uint64(i+2) {
+						t.Errorf("message %d is %v", i, m)
+					}
+				}
+			})
+		})
+	}
 }
 
 func TestSessionRefused(t *testing.T) {
@@ -161,7 +227,7 @@ func TestSessionGoodbye(t *testing.T) {
 		s.up(link)
 		s.leave(time.Second)
 		sent := link.take()
-		if _, ok := sent[len(sent)-1].(*musterv1.Goodbye); !ok || !errors.Is(link.cause(), errStopping) {
+		if bye, ok := sent[len(sent)-1].(*musterv1.Goodbye); !ok || !bye.Leaving || !errors.Is(link.cause(), errStopping) {
 			t.Errorf("sent %v, closed %v", sent, link.cause())
 		}
 	})

@@ -47,7 +47,7 @@ func (c *rawCoordinator) welcome() rawPeer {
 		c.t.Fatal(err)
 	}
 	p.want(c.t, "muster.v1.Register")
-	if err := p.send(&musterv1.Registered{SessionId: nonce(), HeartbeatInterval: durationpb.New(10 * time.Second)}); err != nil {
+	if err := p.send(&musterv1.Registered{SessionId: nonce(), Capabilities: 0xf, HeartbeatInterval: durationpb.New(10 * time.Second)}); err != nil {
 		c.t.Fatal(err)
 	}
 	return p
