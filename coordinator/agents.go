@@ -69,3 +69,24 @@ func (s *agentService) SetMaintenance(ctx context.Context, req *musterv1.SetMain
 	}
 	return s.GetAgent(ctx, &musterv1.GetAgentRequest{Id: req.Id})
 }
+
+// DeleteAgent forgets an agent; see forget. It returns when that is stored and
+// every target of the agent is final.
+func (s *agentService) DeleteAgent(ctx context.Context, req *musterv1.DeleteAgentRequest) (*musterv1.DeleteAgentResponse, error) {
+	stored, ok := s.c.forget(req.Id, errDeleted, func(*agent) bool { return true })
+	if !ok {
+		return nil, notFound("agent", req.Id)
+	}
+	select {
+	case err := <-stored:
+		if err != nil {
+			return nil, err
+		}
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	if err := s.c.ledger.awaitIdle(ctx, req.Id); err != nil {
+		return nil, err
+	}
+	return &musterv1.DeleteAgentResponse{}, nil
+}

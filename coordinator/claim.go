@@ -1,6 +1,8 @@
 package coordinator
 
 import (
+	"slices"
+
 	musterv1 "github.com/musterhq/muster/proto/muster/v1"
 )
 
@@ -51,6 +53,20 @@ func (l *ledger) claimQueued(oc *openCommand) []ref {
 	return l.claim(oc, func(s state) bool { return s == state(musterv1.Target_QUEUED) })
 }
 
+// claimQueuedOf claims the targets of oc for these agents that were never sent.
+func (l *ledger) claimQueuedOf(oc *openCommand, agents []string) (refs []ref) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, agent := range agents {
+		i, ok := slices.BinarySearch(oc.targets, agent)
+		if ok && oc.states[i] == state(musterv1.Target_QUEUED) {
+			oc.states[i] |= claimed
+			refs = append(refs, ref{oc, i})
+		}
+	}
+	return refs
+}
+
 // claimOpen claims every target of oc that is not final. Unlike the others it
 // also takes those whose write is on its way: it is the last word.
 func (l *ledger) claimOpen(oc *openCommand) []ref {
@@ -72,7 +88,29 @@ func (l *ledger) claim(oc *openCommand, take func(state) bool) (refs []ref) {
 // claimSent claims an agent's targets that were sent and may not be sent again
 // when its journal is not the one they were sent to; but not those whose end the
 // agent knows.
-func (l *ledger) claimSent(agent string, known map[string]bool) (refs []ref) {
+func (l *ledger) claimSent(agent string, known map[string]bool) []ref {
+	return l.claimOf(agent, func(e *entry) bool {
+		return e.state().told() >= musterv1.Target_SENT && !e.oc.cmd.Idempotent && !known[e.oc.cmd.Id]
+	})
+}
+
+// claimWaiting claims an agent's targets that were never sent.
+func (l *ledger) claimWaiting(agent string) []ref {
+	return l.claimOf(agent, func(e *entry) bool { return e.state() == state(musterv1.Target_QUEUED) })
+}
+
+// claimRest claims an agent's targets but for those that the caller has claimed;
+// like claimOpen it is the last word.
+func (l *ledger) claimRest(agent string, mine []ref) []ref {
+	except := make(map[ref]struct{}, len(mine))
+	for _, r := range mine {
+		except[r] = struct{}{}
+	}
+	return l.claimOf(agent, func(e *entry) bool { _, has := except[e.ref]; return !has })
+}
+
+// claimOf claims those of an agent's targets that take chooses.
+func (l *ledger) claimOf(agent string, take func(*entry) bool) (refs []ref) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	q := l.queues[agent]
@@ -80,10 +118,12 @@ func (l *ledger) claimSent(agent string, known map[string]bool) (refs []ref) {
 		return nil
 	}
 	for _, e := range q.entries {
-		if s := e.oc.states[e.idx]; s.told() >= musterv1.Target_SENT && !e.oc.cmd.Idempotent && !known[e.oc.cmd.Id] {
+		if take(e) {
 			e.oc.states[e.idx] |= claimed
 			refs = append(refs, e.ref)
 		}
 	}
 	return refs
 }
+
+func (e *entry) state() state { return e.oc.states[e.idx] }

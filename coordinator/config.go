@@ -24,6 +24,10 @@ type Config struct {
 	KeepBytes         int64         // … or the store holds more bytes (64 GiB)
 	EventHistory      int           // events kept for readers that resume (16,384)
 
+	ForgetAfter   time.Duration // agents OFFLINE for longer are deleted, when nothing waits for them (30 days); negative: never
+	CancelOffline bool          // what was never sent to an agent that goes OFFLINE is CANCELLED, whatever the command's when_offline (N17)
+
+	Now     func() time.Time      // the wall clock, for what is stored and shown (time.Now); timers do not follow it
 	Log     *slog.Logger          // (discard)
 	Metrics prometheus.Registerer // (counted, not registered)
 }
@@ -42,6 +46,10 @@ func (c Config) withDefaults() Config {
 	c.KeepCommands = cmp.Or(c.KeepCommands, 1_000_000)
 	c.KeepBytes = cmp.Or(c.KeepBytes, 64<<30)
 	c.EventHistory = cmp.Or(c.EventHistory, 16384)
+	c.ForgetAfter = cmp.Or(c.ForgetAfter, 30*24*time.Hour)
+	if c.Now == nil {
+		c.Now = time.Now
+	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}

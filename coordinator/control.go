@@ -7,15 +7,14 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/musterhq/muster/bus"
 	"github.com/musterhq/muster/coordinator/store"
 	musterv1 "github.com/musterhq/muster/proto/muster/v1"
 )
 
-func controlOp(id string, to musterv1.Command_State, reason string, forgiven int) store.Op {
-	row := &musterv1.CommandControl{State: to, Reason: reason, Time: timestamppb.New(time.Now()), Forgiven: uint32(forgiven)}
+func (c *Coordinator) controlOp(id string, to musterv1.Command_State, reason string, forgiven int) store.Op {
+	row := &musterv1.CommandControl{State: to, Reason: reason, Time: c.nowStamp(), Forgiven: uint32(forgiven)}
 	return store.Op{Kind: store.Put, Space: spaceHistory, Key: ctlKey(id), Value: encode(row)}
 }
 
@@ -52,7 +51,7 @@ func (c *Coordinator) recordHalt(oc *openCommand) {
 	reason, forgiven := oc.reason, oc.plan.forgiven
 	c.ledger.mu.Unlock()
 	c.log.Warn("command halted", "cmd", oc.cmd.Id, "reason", reason)
-	c.batch.must(c.insist([]store.Op{controlOp(oc.cmd.Id, musterv1.Command_HALTED, reason, forgiven)}))
+	c.batch.must(c.insist([]store.Op{c.controlOp(oc.cmd.Id, musterv1.Command_HALTED, reason, forgiven)}))
 }
 
 // controlOf returns a command's state and the failures that count against it.
@@ -139,7 +138,7 @@ func (s *commandService) decide(ctx context.Context, req *musterv1.ControlComman
 		case now == musterv1.Command_HALTED && to == musterv1.Command_PAUSED:
 			return store.Op{}, fail(codes.FailedPrecondition, "COMMAND_HALTED", fmt.Sprintf("command %s is halted: nothing is sent already", req.Id))
 		}
-		return controlOp(req.Id, to, reason, failures), nil
+		return s.c.controlOp(req.Id, to, reason, failures), nil
 	})
 	if err == nil && cmd == nil {
 		return s.c.command(ctx, req.Id)

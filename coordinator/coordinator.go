@@ -48,12 +48,12 @@ type Coordinator struct {
 func New(ctx context.Context, s store.Store, cfg Config) (*Coordinator, error) {
 	cfg = cfg.withDefaults()
 	c := &Coordinator{cfg: cfg, store: s, log: cfg.Log, metrics: newMetrics(cfg.Metrics)}
-	c.fleet = newFleet(time.Now())
+	c.fleet = newFleet(time.Now(), cfg.Now)
 	c.kept = newRetention(c)
 	c.pulse.tick = pulseTick(cfg.OfflineAfter)
 	c.keys = newKeyring()
 	c.ledger = newLedger(cfg.InFlight)
-	c.feed = newFeed(cfg.EventHistory)
+	c.feed = newFeed(cfg.EventHistory, cfg.Now)
 	c.batch = newBatcher(s, cfg.Backlog, cfg.BacklogBytes)
 	c.acks = newAcker()
 	c.quiet = newQuietLog()
@@ -69,7 +69,7 @@ func New(ctx context.Context, s store.Store, cfg Config) (*Coordinator, error) {
 // Register is the list of all that an agent can tell us.
 func (c *Coordinator) Register(mux *bus.Mux) {
 	for _, m := range []proto.Message{&musterv1.Register{}, &musterv1.Heartbeat{}, &musterv1.Target{},
-		&musterv1.OutputChunk{}, &musterv1.Busy{}, &musterv1.Goodbye{}, &musterv1.Nack{}} {
+		&musterv1.OutputChunk{}, &musterv1.Busy{}, &musterv1.Goodbye{}, &musterv1.ProbeAck{}, &musterv1.Nack{}} {
 		mux.Limit(m, maxBody)
 	}
 	mux.Up = c.onUp
@@ -80,6 +80,7 @@ func (c *Coordinator) Register(mux *bus.Mux) {
 	bus.Handle(mux, c.onChunk)
 	bus.Handle(mux, c.onBusy)
 	bus.Handle(mux, c.onGoodbye)
+	bus.Handle(mux, c.onProbeAck)
 	bus.Handle(mux, c.onNack)
 }
 

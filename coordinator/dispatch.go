@@ -28,6 +28,7 @@ type dispatcher struct {
 
 	mu    sync.Mutex
 	dirty map[string]struct{}           // agents to look at
+	start time.Time                     // seconds count from it, on the monotonic clock
 	later map[int64]map[string]struct{} // agents to look at again, by the second
 	woken chan struct{}                 // cap 1
 }
@@ -37,7 +38,7 @@ type dispatcher struct {
 const maxMarks = 20_000
 
 func newDispatcher(s store.Store, l *ledger, f *fleet, cfg Config, m *metrics) *dispatcher {
-	return &dispatcher{store: s, ledger: l, fleet: f, cfg: cfg, m: m, dirty: map[string]struct{}{}, later: map[int64]map[string]struct{}{}, woken: make(chan struct{}, 1)}
+	return &dispatcher{store: s, ledger: l, fleet: f, cfg: cfg, m: m, start: time.Now(), dirty: map[string]struct{}{}, later: map[int64]map[string]struct{}{}, woken: make(chan struct{}, 1)}
 }
 
 // wake asks for a look at these agents' queues. It never blocks.
@@ -55,7 +56,7 @@ func (d *dispatcher) wake(agents ...string) {
 
 // wakeAt asks for a look at an agent's queue at t, or up to a second later.
 func (d *dispatcher) wakeAt(t time.Time, agent string) {
-	sec := t.Unix() + 1
+	sec := d.second(t) + 1
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.later[sec] == nil {
@@ -64,12 +65,14 @@ func (d *dispatcher) wakeAt(t time.Time, agent string) {
 	d.later[sec][agent] = struct{}{}
 }
 
+func (d *dispatcher) second(t time.Time) int64 { return int64(t.Sub(d.start) / time.Second) }
+
 // wakeDue wakes the agents whose time has come.
 func (d *dispatcher) wakeDue(now time.Time) {
 	d.mu.Lock()
 	var due []string
 	for sec, agents := range d.later {
-		if sec <= now.Unix() {
+		if sec <= d.second(now) {
 			due = slices.AppendSeq(due, maps.Keys(agents))
 			delete(d.later, sec)
 		}

@@ -126,7 +126,7 @@ func TestC101ResumeOrOneClearResync(t *testing.T) {
 // A reader that takes nothing holds nobody up, and finds one resync.
 func TestC100SlowReaderGetsOneResync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFeed(16)
+		f := newFeed(16, time.Now)
 		next, _ := f.from("")
 		for i := range 1000 {
 			f.publish(&musterv1.Event{Kind: fmt.Sprint(i)})

@@ -36,6 +36,7 @@ func targetEvent(t *musterv1.Target) *musterv1.Event {
 // one "resync".
 type feed struct {
 	epoch string
+	wall  func() time.Time
 
 	mu      sync.Mutex
 	ring    []*musterv1.Event
@@ -45,8 +46,8 @@ type feed struct {
 	fresh   chan struct{} // closed and replaced with each event
 }
 
-func newFeed(size int) *feed {
-	return &feed{epoch: ulid.Make().String(), ring: make([]*musterv1.Event, size), next: 1, fresh: make(chan struct{})}
+func newFeed(size int, wall func() time.Time) *feed {
+	return &feed{epoch: ulid.Make().String(), wall: wall, ring: make([]*musterv1.Event, size), next: 1, fresh: make(chan struct{})}
 }
 
 // publish adds events, whose messages must not change afterwards.
@@ -54,7 +55,7 @@ func (f *feed) publish(es ...*musterv1.Event) {
 	if len(es) == 0 {
 		return
 	}
-	now := timestamppb.New(time.Now())
+	now := timestamppb.New(f.wall())
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, e := range es {
@@ -147,5 +148,5 @@ func (f *feed) resync() *musterv1.Event {
 }
 
 func (f *feed) resyncLocked() *musterv1.Event {
-	return &musterv1.Event{Id: f.id(f.next - 1), Kind: "resync", Time: timestamppb.New(time.Now())}
+	return &musterv1.Event{Id: f.id(f.next - 1), Kind: "resync", Time: timestamppb.New(f.wall())}
 }

@@ -19,6 +19,7 @@ import (
 // the agent is connected and registered.
 type fleet struct {
 	start time.Time // of this process; times below count from it, on the monotonic clock
+	wall  func() time.Time
 
 	mu     sync.RWMutex
 	agents map[string]*agent
@@ -29,18 +30,22 @@ type fleet struct {
 // agent is one known agent. Its fields are guarded by fleet.mu, except
 // the atomic ones.
 type agent struct {
-	id      string
-	row     *musterv1.Agent // as it was last stored; never changed, only replaced
-	status  musterv1.Agent_Status
-	session *session
-	silence *time.Timer // fires when it may have been silent for too long
-	refused string      // what the agent refused last, for a person
-	refusal time.Time
-	left    time.Time     // when its link was lost last
-	came    *rate.Limiter // registrations, on whatever link
-	seq     atomic.Uint32 // highest journal position it has told
-	unsaved atomic.Bool   // seq is to be written down
-	seen    atomic.Int64  // when its last message came: nanoseconds since fleet.start
+	id       string
+	row      *musterv1.Agent // as it was last stored; never changed, only replaced
+	status   musterv1.Agent_Status
+	session  *session
+	silence  *time.Timer // fires when it may have been silent for too long
+	refused  string      // what the agent refused last, for a person
+	refusal  time.Time
+	left     time.Time // when its link was lost last
+	parted   bool      // it was stopped in order, and has not come again
+	holder   holder    // the process that is, or was last, this agent
+	conflict conflict
+	removed  bool          // it is not in the fleet any more
+	came     *rate.Limiter // registrations, on whatever link
+	seq      atomic.Uint32 // highest journal position it has told
+	unsaved  atomic.Bool   // seq is to be written down
+	seen     atomic.Int64  // when its last message came: nanoseconds since fleet.start
 }
 
 // session is one registered link.
@@ -56,7 +61,6 @@ type session struct {
 	writeBytes atomic.Int64
 
 	mu      sync.Mutex
-	runID   string
 	seq     uint64               // of the last Register or Heartbeat
 	outputs map[string]*progress // by command id
 }
@@ -64,23 +68,24 @@ type session struct {
 // registered returns the session's agent, or nil.
 func (s *session) registered() *agent { return s.who.Load() }
 
-func newFleet(now time.Time) *fleet {
-	return &fleet{start: now, agents: map[string]*agent{}}
+func newFleet(now time.Time, wall func() time.Time) *fleet {
+	return &fleet{start: now, wall: wall, agents: map[string]*agent{}}
 }
 
 func (f *fleet) since(now time.Time) int64 { return int64(now.Sub(f.start)) }
 
-// at turns a time of the monotonic clock into a wall time.
-func (f *fleet) at(since int64, now time.Time) time.Time {
-	return now.Add(time.Duration(since) - now.Sub(f.start)).Round(0)
+// at turns a time of the monotonic clock into one of the wall clock as it is set
+// now.
+func (f *fleet) at(since int64) time.Time {
+	return f.wall().Add(time.Duration(since - f.since(time.Now()))).Round(0)
 }
 
 // sessionOf returns the session to send commands to an agent by, or nil: it is
-// not connected, or under maintenance.
+// not connected, under maintenance, or does not take commands.
 func (f *fleet) sessionOf(id string) *session {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	if a := f.agents[id]; a != nil && !a.row.GetMaintenance() {
+	if a := f.agents[id]; a != nil && !a.row.GetMaintenance() && takesCommands(a.row) {
 		return a.session
 	}
 	return nil
@@ -92,7 +97,7 @@ func (f *fleet) sessionsOf(ids map[string]struct{}) map[string]*session {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	for id := range ids {
-		if a := f.agents[id]; a != nil && a.session != nil && !a.row.GetMaintenance() {
+		if a := f.agents[id]; a != nil && a.session != nil && !a.row.GetMaintenance() && takesCommands(a.row) {
 			out[id] = a.session
 		}
 	}
@@ -133,7 +138,7 @@ func (f *fleet) setMaintenance(id string, on bool) {
 func (f *fleet) noteRefusal(a *agent, what string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	a.refused, a.refusal = cutText(what, 300), time.Now()
+	a.refused, a.refusal = cutText(what, 300), f.wall()
 }
 
 func (f *fleet) refusal(id string, q *musterv1.AgentQueue) {
@@ -180,7 +185,7 @@ func (f *fleet) anyRuns(ids []string, typ string) bool {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	for _, id := range ids {
-		if a := f.agents[id]; a != nil && a.row != nil && (len(a.row.CommandTypes) == 0 || slices.Contains(a.row.CommandTypes, typ)) {
+		if a := f.agents[id]; a != nil && a.row != nil && takesCommands(a.row) && (len(a.row.CommandTypes) == 0 || slices.Contains(a.row.CommandTypes, typ)) {
 			return true
 		}
 	}
@@ -205,7 +210,7 @@ func (f *fleet) ids() []string {
 func (f *fleet) ensureLocked(id string) *agent {
 	a := f.agents[id]
 	if a == nil {
-		a = &agent{id: id, came: rate.NewLimiter(registersPerSecond, registerBurst)}
+		a = &agent{id: id, came: rate.NewLimiter(comesPerSecond, registerBurst)}
 		f.agents[id] = a
 		if n := len(f.sorted); n == len(f.agents)-1 && (n == 0 || f.sorted[n-1] < id) {
 			f.sorted = append(f.sorted, id) // as when all are loaded: in order
@@ -229,12 +234,15 @@ func (f *fleet) view(id string) *musterv1.Agent {
 
 func (f *fleet) viewLocked(a *agent) *musterv1.Agent {
 	v := proto.CloneOf(a.row)
-	v.Status = a.status
+	v.Status, v.Left = a.status, a.parted
 	if seen := a.seen.Load(); seen > 0 {
-		v.LastSeen = timestamppb.New(f.at(seen, time.Now()))
+		v.LastSeen = timestamppb.New(f.at(seen))
 	}
 	if a.session != nil {
 		v.Address = a.session.peer.Addr().String()
+	}
+	if a.conflict.fresh(time.Now()) {
+		v.Conflict = a.conflict.shown
 	}
 	return v
 }
@@ -258,8 +266,35 @@ func (f *fleet) stop() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, a := range f.agents {
-		if a.silence != nil {
-			a.silence.Stop()
+		a.stopTimersLocked()
+	}
+}
+
+func (a *agent) stopTimersLocked() {
+	if a.silence != nil {
+		a.silence.Stop()
+	}
+	if d := a.conflict.deciding; d != nil {
+		d.timer.Stop()
+	}
+}
+
+// refusing splits ids into those whose agent does not take commands, and the
+// rest.
+func (f *fleet) refusing(ids []string) (refusing, rest []string) {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	rest = ids
+	for i, id := range ids {
+		switch a := f.agents[id]; {
+		case a != nil && !takesCommands(a.row):
+			if refusing == nil {
+				rest = slices.Clone(ids[:i])
+			}
+			refusing = append(refusing, id)
+		case refusing != nil:
+			rest = append(rest, id)
 		}
 	}
+	return refusing, rest
 }

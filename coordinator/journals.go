@@ -44,6 +44,9 @@ func (c *Coordinator) flushJournals() {
 	c.fleet.mu.RLock()
 	for _, a := range agents {
 		a.unsaved.Store(false)
+		if a.removed {
+			continue
+		}
 		pos := &musterv1.JournalPosition{Epoch: a.row.GetJournal().GetEpoch(), Seq: a.seq.Load()}
 		ops = append(ops, store.Op{Kind: store.Put, Space: spaceFleet, Key: journalKey(a.id), Value: encode(pos)})
 	}

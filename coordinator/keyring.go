@@ -6,10 +6,8 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"time"
 
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/musterhq/muster/bus"
 	"github.com/musterhq/muster/coordinator/store"
@@ -53,7 +51,7 @@ func (c *Coordinator) Authorize(who bus.Candidate) (agentID string, err error) {
 		}
 		return "", ErrKeyRevoked
 	}
-	now := timestamppb.Now()
+	now := c.nowStamp()
 	asks := who.Identity
 	if !agentIDForm.MatchString(asks) {
 		asks = ""
@@ -147,7 +145,7 @@ func (c *Coordinator) loadKeys(ctx context.Context) error {
 // decision at a time, so that two keys cannot get one agent id.
 func (c *Coordinator) decide(ctx context.Context, k *musterv1.Key, to musterv1.Key_State, agentID string) (*musterv1.Key, error) {
 	k = proto.CloneOf(k)
-	k.State, k.AgentId, k.DecideTime = to, agentID, timestamppb.New(time.Now())
+	k.State, k.AgentId, k.DecideTime = to, agentID, c.nowStamp()
 	k.LastSeen = nil
 	_, err := c.store.Commit(ctx, store.Batch{Ops: []store.Op{{Kind: store.Put, Space: spaceFleet, Key: keyKey(k.Id), Value: encode(k)}}})
 	if err != nil {

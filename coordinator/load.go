@@ -94,7 +94,7 @@ func (c *Coordinator) openCommand(ctx context.Context, id string) error {
 	}
 	// The time left is measured once, by the wall clock; from here on it runs
 	// by the monotonic one.
-	oc.expires = time.Now().Add(time.Until(oc.cmd.ExpireTime.AsTime()))
+	oc.expires = time.Now().Add(oc.cmd.ExpireTime.AsTime().Sub(c.cfg.Now()))
 	if oc.targets, err = c.targets(ctx, id); err != nil {
 		return err
 	}
@@ -144,6 +144,9 @@ func (c *Coordinator) openCommand(ctx context.Context, id string) error {
 		return nil
 	}
 	c.watchEnd(oc)
+	if c.cfg.CancelOffline { // who went OFFLINE while it was stored, or while this process was down
+		c.settle(func() []ref { return c.ledger.claimQueuedOf(oc, c.fleet.offline(oc.targets)) }, musterv1.Target_CANCELLED, agentOffline)
+	}
 	if oc.control != musterv1.Command_OPEN {
 		c.follow(oc, oc.control)
 	} else if c.ledger.overBudget(oc) {

@@ -2,7 +2,7 @@ package coordinator
 
 import (
 	"context"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -49,7 +49,9 @@ func (c *Coordinator) watchSilenceLocked(a *agent) {
 	case musterv1.Agent_ONLINE:
 		limit = missedBeats * c.cfg.HeartbeatInterval
 	case musterv1.Agent_OFFLINE:
-		return
+		if limit = c.cfg.ForgetAfter; limit <= 0 {
+			return
+		}
 	}
 	c.lookAgainLocked(a, limit)
 }
@@ -65,14 +67,15 @@ func (c *Coordinator) lookAgainLocked(a *agent, after time.Duration) {
 
 // onSilence decides, when an agent may have been silent for too long.
 func (c *Coordinator) onSilence(a *agent) {
-	now := time.Now()
-	if c.pulse.paused(now) {
-		c.grace(now)
-	}
+	c.notePause()
 	suspect, offline := c.suspectAfter(), c.offlineAfter()
 	c.fleet.mu.Lock()
-	defer c.fleet.mu.Unlock()
-	silent := time.Duration(c.fleet.since(now) - a.seen.Load())
+	if a.removed {
+		c.fleet.mu.Unlock()
+		return
+	}
+	silent := time.Duration(c.fleet.since(time.Now()) - a.seen.Load())
+	gone, old := false, false
 	switch {
 	case a.status == musterv1.Agent_ONLINE && silent >= suspect:
 		c.changeStatusLocked(a, musterv1.Agent_SUSPECT)
@@ -80,16 +83,52 @@ func (c *Coordinator) onSilence(a *agent) {
 	case a.status == musterv1.Agent_ONLINE:
 		c.lookAgainLocked(a, suspect-silent)
 	case a.status == musterv1.Agent_SUSPECT && silent >= offline:
+		gone = true
+		c.giveUpLocked(a)
 		c.changeStatusLocked(a, musterv1.Agent_OFFLINE)
+		c.watchSilenceLocked(a)
 	case a.status == musterv1.Agent_SUSPECT:
 		c.lookAgainLocked(a, offline-silent)
+	case silent >= c.cfg.ForgetAfter:
+		old = true
+		c.lookAgainLocked(a, c.expiryLook()) // if it is not forgotten now
+	default:
+		c.lookAgainLocked(a, c.cfg.ForgetAfter-silent)
+	}
+	c.fleet.mu.Unlock()
+	if gone {
+		c.wentOffline(a)
+	}
+	if old {
+		c.expire(a)
 	}
 }
+
+// giveUpLocked closes the link of an agent that says nothing on it any more, so
+// that its descriptor is free: the other end may be gone without a word.
+func (c *Coordinator) giveUpLocked(a *agent) {
+	if a.session == nil {
+		return
+	}
+	a.session.peer.Close(errSilent)
+	a.session, a.left = nil, time.Now()
+}
+
+// wentOffline does what follows OFFLINE, where CANCEL is the rule of the fleet
+// (N17): what was never sent to the agent does not wait for it.
+func (c *Coordinator) wentOffline(a *agent) {
+	if c.cfg.CancelOffline {
+		c.settle(func() []ref { return c.ledger.claimWaiting(a.id) }, musterv1.Target_CANCELLED, agentOffline)
+	}
+}
+
+// agentOffline is why a target is CANCELLED that nobody has cancelled.
+const agentOffline = "agent offline"
 
 // changeStatusLocked is the one place where a status changes: it tells the
 // event stream and writes last_seen. fleet.mu is held.
 func (c *Coordinator) changeStatusLocked(a *agent, to musterv1.Agent_Status) {
-	if !c.fleet.setStatusLocked(a, to) {
+	if a.removed || !c.fleet.setStatusLocked(a, to) {
 		return
 	}
 	c.groups.touchStatus(a.id)
@@ -101,7 +140,7 @@ func (c *Coordinator) changeStatusLocked(a *agent, to musterv1.Agent_Status) {
 	if row.Journal != nil {
 		row.Journal.Seq = max(row.Journal.Seq, a.seq.Load())
 	}
-	row.Address = ""
+	row.Address, row.Conflict = "", nil
 	// Not stored is no harm: the status in memory is right, and the next
 	// transition writes again.
 	if err := c.batch.add(&write{ops: fixed(putAgent(row)), size: proto.Size(row)}); err != nil {
@@ -113,14 +152,20 @@ func putAgent(row *musterv1.Agent) store.Op {
 	return store.Op{Kind: store.Put, Space: spaceFleet, Key: agentKey(row.Id), Value: encode(row)}
 }
 
-// grace makes everybody's silence start now: after a start, and after a pause
-// of this process, nobody could have been heard.
-func (c *Coordinator) grace(now time.Time) {
+// notePause looks for a pause of this process before anybody's silence is
+// judged: then everybody's silence starts now, for nobody could have been heard.
+func (c *Coordinator) notePause() {
+	c.pulse.mu.Lock()
+	defer c.pulse.mu.Unlock() // nobody judges before the grace is given
+	if !c.pulse.paused(c.cfg.Now(), time.Now()) {
+		return
+	}
+	now := c.fleet.since(time.Now())
 	c.fleet.mu.Lock()
 	defer c.fleet.mu.Unlock()
 	for _, a := range c.fleet.agents {
 		if a.status != musterv1.Agent_OFFLINE {
-			a.seen.Store(c.fleet.since(now))
+			a.seen.Store(now)
 		}
 	}
 	c.log.Warn("this process was paused; every agent gets a full grace")
@@ -136,7 +181,12 @@ func (c *Coordinator) adopt(row *musterv1.Agent) {
 	a.seq.Store(row.GetJournal().GetSeq())
 	a.status = musterv1.Agent_SUSPECT
 	if row.Status == musterv1.Agent_OFFLINE {
-		a.status = musterv1.Agent_OFFLINE
+		a.status, a.parted = row.Status, row.Left
+		a.seen.Store(min(0, -int64(c.cfg.Now().Sub(row.LastSeen.AsTime()))))
+		if c.cfg.ForgetAfter > 0 {
+			c.lookAgainLocked(a, c.expiryLook()) // the wall clock may be wrong right after a start
+		}
+		return
 	}
 	c.watchSilenceLocked(a)
 }
@@ -144,17 +194,20 @@ func (c *Coordinator) adopt(row *musterv1.Agent) {
 // pulse notices that the process was paused (SIGSTOP, a suspended machine).
 type pulse struct {
 	tick time.Duration
-	last atomic.Int64
+
+	mu         sync.Mutex
+	wall, mono time.Time // of the last look
 }
 
-func (p *pulse) beat(now time.Time) { p.last.Store(now.UnixNano()) }
-
 // paused reports, once, that more than two ticks are missing. It compares wall
-// times, which go on while a machine sleeps; a clock that was set ahead only
-// gives a grace.
-func (p *pulse) paused(now time.Time) bool {
-	last := p.last.Swap(now.UnixNano())
-	return last != 0 && now.UnixNano()-last > int64(2*p.tick+p.tick/2)
+// times, which go on while a machine sleeps, and the times of the monotonic clock,
+// which nobody sets; a wall clock that was set ahead only gives a grace. p.mu is
+// held.
+func (p *pulse) paused(wall, mono time.Time) bool {
+	first, limit := p.wall.IsZero(), 2*p.tick+p.tick/2
+	missing := max(wall.Round(0).Sub(p.wall), mono.Sub(p.mono))
+	p.wall, p.mono = wall.Round(0), mono
+	return !first && missing > limit
 }
 
 // pulseTick is long enough that a busy machine is no pause, and short enough
@@ -166,13 +219,10 @@ func pulseTick(offlineAfter time.Duration) time.Duration {
 func (c *Coordinator) pulseLoop(ctx context.Context) error {
 	t := time.NewTicker(c.pulse.tick)
 	defer t.Stop()
-	c.pulse.beat(time.Now())
 	for {
+		c.notePause()
 		select {
 		case <-t.C:
-			if now := time.Now(); c.pulse.paused(now) {
-				c.grace(now)
-			}
 		case <-ctx.Done():
 			return nil
 		}
@@ -196,4 +246,4 @@ func (c *Coordinator) tendLoop(ctx context.Context) error {
 }
 
 // nowStamp is the time for a row that is about to be stored.
-func (c *Coordinator) nowStamp() *timestamppb.Timestamp { return timestamppb.New(time.Now()) }
+func (c *Coordinator) nowStamp() *timestamppb.Timestamp { return timestamppb.New(c.cfg.Now()) }

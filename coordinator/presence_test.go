@@ -93,6 +93,7 @@ func TestSilenceMakesSuspectThenOffline(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		r.wantStatus("a", musterv1.Agent_ONLINE)
 		a.silent.Store(true) // the link stays
+		a.mute.Store(true)
 		time.Sleep(30 * time.Second)
 		r.wantStatus("a", musterv1.Agent_ONLINE)
 		time.Sleep(15 * time.Second)
@@ -250,10 +251,13 @@ func TestPauseOfTheProcessGivesAGrace(t *testing.T) {
 		a.silent.Store(true)
 		a.join()
 		defer a.leave()
+		a.mute.Store(true)
 		time.Sleep(40 * time.Second)
 		r.wantStatus("a", musterv1.Agent_SUSPECT)
 		time.Sleep(4 * time.Minute)
-		r.c.pulse.last.Store(time.Now().Add(-time.Hour).UnixNano()) // as after SIGCONT
+		r.c.pulse.mu.Lock()
+		r.c.pulse.wall = r.c.pulse.wall.Add(-time.Hour) // as after SIGCONT
+		r.c.pulse.mu.Unlock()
 		time.Sleep(4 * time.Minute)
 		r.wantStatus("a", musterv1.Agent_SUSPECT)
 		time.Sleep(2 * time.Minute)
@@ -338,7 +342,7 @@ func TestLinksEndWithServe(t *testing.T) {
 }
 
 func TestIDsStaySortedInWhateverOrderAgentsCome(t *testing.T) {
-	f := newFleet(time.Now())
+	f := newFleet(time.Now(), time.Now)
 	want := []string{}
 	for _, id := range []string{"b", "d", "f", "a", "c", "z", "e", "zz"} {
 		f.ensureLocked(id)

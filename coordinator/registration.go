@@ -8,7 +8,9 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/musterhq/muster/bus"
@@ -44,68 +46,98 @@ func (c *Coordinator) onRegister(p *bus.Peer, env *musterv1.Envelope, m *musterv
 		c.warn("a new agent was refused: the fleet has as many as the limit allows", "agent", m.AgentId, "addr", p.Addr())
 		return &bus.NackError{Reason: musterv1.Nack_REFUSED, Field: "agent_id", Detail: fmt.Sprintf("%d agents are known, which is the limit", c.cfg.MaxAgents)}
 	}
-	row, known, needed, broken := c.plan(m, p)
-	reg := registration{session: s, msg: m, row: row, env: proto.CloneOf(env)}
-	if !s.registers.Allow() || !c.fleet.mayCome(m.AgentId) {
+	reg := registration{session: s, msg: m, env: proto.CloneOf(env)}
+	if !s.registers.Allow() || s.registered() == nil && !c.fleet.mayCome(m.AgentId) {
 		c.metrics.dropped("register")
 		c.turnAway(reg, errTooOften, 5*time.Second)
 		return nil
 	}
+	c.meet(reg)
+	return nil
+}
+
+// enter stores what is new in a registration whose link gets the agent, and then
+// lets it in.
+func (c *Coordinator) enter(r registration) {
+	known, needed, broken := c.plan(&r)
 	if known && !needed && !broken {
-		c.admit(reg)
-		return nil
+		c.admit(r)
+		return
 	}
-	w := &write{size: proto.Size(row), ops: fixed(putAgent(row))}
+	w := &write{size: proto.Size(r.row), ops: fixed(putAgent(r.row))}
 	if broken {
-		c.warn("the agent's journal is not the one we knew; what was sent to it may not be sent again", "agent", m.AgentId)
-		w.ops = c.lostOps(m, row)
+		c.warn("the agent's journal is not the one we knew; what was sent to it may not be sent again", "agent", r.msg.AgentId)
+		w.ops = c.lostOps(r.msg, r.row)
 	}
 	w.done = func(_ []bool, err error) {
 		if err != nil {
-			c.log.Error("registration not stored", "agent", m.AgentId, "err", err)
-			c.turnAway(reg, errNotRecorded, 2*time.Second)
+			c.log.Error("registration not stored", "agent", r.msg.AgentId, "err", err)
+			c.turnAway(r, errNotRecorded, 2*time.Second)
 			return
 		}
-		c.admit(reg)
+		c.admit(r)
 	}
-	if err := c.enqueue(s, w); err != nil {
+	if err := c.enqueue(r.session, w); err != nil {
 		c.metrics.dropped("register")
-		c.turnAway(reg, errNotRecorded, 2*time.Second)
+		c.turnAway(r, errNotRecorded, 2*time.Second)
 	}
-	return nil
 }
 
 // registration is one Register on its way in.
 type registration struct {
 	session *session
 	msg     *musterv1.Register
-	row     *musterv1.Agent
 	env     *musterv1.Envelope
+	row     *musterv1.Agent // that it makes
+	agent   *agent          // that it was made for; nil: a new one
 }
 
 // plan makes the agent's row from its registration: whether it is known, whether
 // the row must be written, and whether its journal is not the one we knew.
-func (c *Coordinator) plan(m *musterv1.Register, p *bus.Peer) (row *musterv1.Agent, known, changed, broken bool) {
-	row = &musterv1.Agent{
+func (c *Coordinator) plan(r *registration) (known, changed, broken bool) {
+	m := r.msg
+	row := &musterv1.Agent{
 		Id: m.AgentId, Status: musterv1.Agent_ONLINE, Type: m.AgentType, Tags: m.Tags, Attributes: m.Attributes,
 		StartupTime: m.StartupTime, CommandTypes: m.CommandTypes, Plugins: m.Plugins, RunId: m.RunId,
-		RegisterTime: c.nowStamp(), LastSeen: c.nowStamp(),
+		RegisterTime: c.nowStamp(), LastSeen: c.nowStamp(), Capabilities: m.Capabilities,
 		Journal: &musterv1.JournalPosition{Epoch: m.GetJournal().GetEpoch(), Seq: m.GetJournal().GetSeq()},
 	}
+	row.ProtoReflect().SetUnknown(foreign(m.ProtoReflect().GetUnknown()))
 	if row.Journal.Epoch == "" { // no journal: nothing outlives the process
 		row.Journal.Epoch = "run:" + m.RunId
 	}
+	r.row = row
 	c.fleet.mu.RLock()
 	defer c.fleet.mu.RUnlock()
 	a := c.fleet.agents[m.AgentId]
+	r.agent = a
 	if a == nil || a.row == nil {
-		return row, false, true, false
+		return false, true, false
 	}
 	row.RegisterTime, row.Maintenance = a.row.RegisterTime, a.row.Maintenance
 	broken = a.row.Journal.GetEpoch() != row.Journal.Epoch || row.Journal.Seq < a.seq.Load()
 	same := proto.CloneOf(a.row) // but for what every registration changes
-	same.Status, same.LastSeen, same.RunId, same.Journal.Seq = row.Status, row.LastSeen, row.RunId, row.Journal.Seq
-	return row, true, !proto.Equal(same, row), broken
+	same.Status, same.LastSeen, same.RunId, same.Journal.Seq, same.Left = row.Status, row.LastSeen, row.RunId, row.Journal.Seq, row.Left
+	return true, !proto.Equal(same, row), broken
+}
+
+// firstForeign is the first field number that is not ours (N47).
+const firstForeign = 101
+
+// foreign returns the fields of third parties among fields that are not known
+// here. They stay with the agent untouched (N58).
+func foreign(unknown protoreflect.RawFields) (out protoreflect.RawFields) {
+	for len(unknown) > 0 {
+		num, _, n := protowire.ConsumeField(unknown)
+		if n < 0 {
+			return out
+		}
+		if num >= firstForeign {
+			out = append(out, unknown[:n]...)
+		}
+		unknown = unknown[n:]
+	}
+	return out
 }
 
 // lostOps settles what was sent to a journal that is gone, together with the
@@ -151,6 +183,11 @@ func (f *fleet) mayCome(id string) bool {
 func (c *Coordinator) admit(r registration) {
 	s, m := r.session, r.msg
 	c.fleet.mu.Lock()
+	if r.agent != nil && c.fleet.agents[m.AgentId] != r.agent {
+		c.fleet.mu.Unlock()
+		c.turnAway(r, errForgotten, time.Second) // while it registered
+		return
+	}
 	a := c.fleet.ensureLocked(m.AgentId)
 	if a.row == nil {
 		a.status = musterv1.Agent_SUSPECT // until its session is in place
@@ -165,14 +202,14 @@ func (c *Coordinator) admit(r registration) {
 	c.fleet.mu.Unlock()
 
 	s.mu.Lock()
-	s.runID, s.seq = m.RunId, m.SequenceNum
+	s.seq = m.SequenceNum
 	s.mu.Unlock()
 	s.who.Store(a)
 	s.late.Stop()
 	s.peer.Promote()
 	settled := c.recall(a.id, m.Commands)
 	err := s.peer.Reply(r.env, &musterv1.Registered{
-		SessionId: s.id, HeartbeatInterval: durationpb.New(interval),
+		SessionId: s.id, Capabilities: remembers, HeartbeatInterval: durationpb.New(interval),
 		ReconnectWindow: durationpb.New(c.cfg.ReconnectWindow), SettledIds: settled,
 	})
 	if err != nil {
@@ -181,7 +218,11 @@ func (c *Coordinator) admit(r registration) {
 
 	c.fleet.mu.Lock()
 	old := a.session
+	if old != s && old != nil && a.holder.runID != m.RunId {
+		a.conflict.gaveWay = a.holder.runID
+	}
 	a.session = s // from here on dispatch finds it: Registered comes first
+	a.holder, a.parted = holderOf(m, s.peer), false
 	c.changeStatusLocked(a, musterv1.Agent_ONLINE)
 	c.watchSilenceLocked(a)
 	c.fleet.mu.Unlock()
@@ -193,12 +234,28 @@ func (c *Coordinator) admit(r registration) {
 		s.peer.Close(ErrKeyRevoked) // while it registered
 	}
 	c.log.Info("agent registered", "agent", a.id, "addr", s.peer.Addr())
+	if !takesCommands(r.row) {
+		c.settle(func() []ref { return c.ledger.claimWaiting(a.id) }, musterv1.Target_REJECTED, noCommands)
+	}
 	c.dispatch.wake(a.id)
 	select {
 	case <-s.peer.Done(): // it left before it had an agent to take offline
 		c.onDown(s.peer, bus.ErrNoPeer)
 	default:
 	}
+}
+
+// remembers is what an agent need not tell again (N61, N62).
+const remembers = uint64(musterv1.CoordinatorCapability_REMEMBERS_ATTRIBUTES | musterv1.CoordinatorCapability_REMEMBERS_PIPELINE_STATUS |
+	musterv1.CoordinatorCapability_REMEMBERS_INSTANCE_STATUS | musterv1.CoordinatorCapability_REMEMBERS_COMMANDS)
+
+// noCommands is why a target is REJECTED without having been sent.
+const noCommands = "the agent does not take commands"
+
+// takesCommands reports whether commands may go to an agent (N60). One that
+// names no capability at all is older than they are.
+func takesCommands(row *musterv1.Agent) bool {
+	return row.GetCapabilities() == 0 || row.Capabilities&uint64(musterv1.AgentCapability_ACCEPTS_COMMANDS) != 0
 }
 
 // recall takes from a registration how far the agent is with its commands, and

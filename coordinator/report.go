@@ -339,12 +339,6 @@ func (c *Coordinator) onBusy(p *bus.Peer, _ *musterv1.Envelope, m *musterv1.Busy
 	return nil
 }
 
-// onGoodbye only notes the reason; the close of the link says the rest.
-func (c *Coordinator) onGoodbye(p *bus.Peer, _ *musterv1.Envelope, m *musterv1.Goodbye) error {
-	c.warn("agent says goodbye", "addr", p.Addr(), "reason", fmt.Sprintf("%.200q", m.Reason))
-	return nil
-}
-
 // onNack notes what an agent could not use.
 func (c *Coordinator) onNack(p *bus.Peer, _ *musterv1.Envelope, m *musterv1.Nack) error {
 	if a := sessionOf(p).registered(); a != nil {

@@ -62,14 +62,14 @@ func (r *retention) run(ctx context.Context) error {
 	t := time.NewTicker(pruneEvery)
 	defer t.Stop()
 	for keys := time.Now(); ; {
-		n, err := r.prune(ctx, time.Now())
+		n, err := r.prune(ctx, r.c.cfg.Now())
 		if err != nil && ctx.Err() == nil {
 			r.c.log.Error("history not pruned", "err", err)
 			pause(ctx, time.Second)
 		}
 		if time.Since(keys) > time.Hour {
 			keys = time.Now()
-			if err := r.pruneKeys(ctx, keys.Add(-keepKeysFor)); err != nil && ctx.Err() == nil {
+			if err := r.pruneKeys(ctx, r.c.cfg.Now().Add(-keepKeysFor)); err != nil && ctx.Err() == nil {
 				r.c.log.Error("old Idempotency-Keys not removed", "err", err)
 			}
 		}

@@ -124,6 +124,8 @@ type peer struct {
 	r      *rig
 	reg    *musterv1.Register
 	silent atomic.Bool // does not beat
+	mute   atomic.Bool // nor does it register on a new link
+	deaf   atomic.Bool // nor does it answer a Probe
 
 	mu      sync.Mutex
 	link    *bus.Peer
@@ -149,7 +151,10 @@ func (p *peer) join() *peer {
 	mux.Up = func(l *bus.Peer) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.link, p.seq = l, p.seq+1
+		if p.link = l; p.mute.Load() {
+			return
+		}
+		p.seq++
 		p.reg.SequenceNum = p.seq
 		l.Send(p.reg)
 	}
@@ -187,6 +192,12 @@ func (p *peer) join() *peer {
 		defer p.mu.Unlock()
 		p.bye = append(p.bye, m)
 		return nil
+	})
+	bus.Handle(mux, func(l *bus.Peer, env *musterv1.Envelope, _ *musterv1.Probe) error {
+		if p.deaf.Load() {
+			return nil
+		}
+		return l.Reply(env, &musterv1.ProbeAck{})
 	})
 	bus.Handle(mux, func(_ *bus.Peer, _ *musterv1.Envelope, m *musterv1.Cancel) error {
 		p.mu.Lock()

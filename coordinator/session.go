@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -12,18 +13,20 @@ import (
 )
 
 var (
-	errReplaced     = errors.New("coordinator: the agent registered on a newer link")
 	errNeverCame    = errors.New("coordinator: no registration in time")
 	errTooOften     = errors.New("coordinator: the agent registers too often")
 	errNotRecorded  = errors.New("coordinator: the registration could not be stored")
 	errWrongKey     = errors.New("coordinator: the key is not that of the agent")
+	errLeft         = errors.New("coordinator: the agent was stopped")
+	errSilent       = errors.New("coordinator: nothing was heard from the agent for too long")
 	nackUnknownPeer = &bus.NackError{Reason: musterv1.Nack_NOT_REGISTERED, Detail: "the first message of a link must be a Register"}
 )
 
-// A link, and an agent over all its links, may register this often. More costs
+// A link may register this often, and an agent come on a new one. More costs
 // writes, events and log lines; who does it is asked to come back later.
 const (
 	registersPerSecond = 1
+	comesPerSecond     = 0.2
 	registerBurst      = 20
 	restartsPerSecond  = 1 // of output, likewise
 	restartBurst       = 64
@@ -49,8 +52,8 @@ func (c *Coordinator) onDown(p *bus.Peer, why error) {
 		return
 	}
 	c.fleet.mu.Lock()
-	defer c.fleet.mu.Unlock()
 	if a.session != s {
+		c.fleet.mu.Unlock()
 		return // a newer link has the agent: a late close takes nothing from it
 	}
 	a.session, a.left = nil, time.Now()
@@ -59,6 +62,41 @@ func (c *Coordinator) onDown(p *bus.Peer, why error) {
 		c.changeStatusLocked(a, musterv1.Agent_SUSPECT)
 		c.watchSilenceLocked(a)
 	}
+	next, waits := a.endContestLocked()
+	c.fleet.mu.Unlock()
+	if waits {
+		c.enter(next)
+	}
+}
+
+// onGoodbye takes an agent that was stopped in order OFFLINE at once. Else it
+// only notes the reason; the close of the link says the rest.
+func (c *Coordinator) onGoodbye(p *bus.Peer, _ *musterv1.Envelope, m *musterv1.Goodbye) error {
+	s := sessionOf(p)
+	a := s.registered()
+	if a == nil || !m.Leaving {
+		c.warn("agent says goodbye", "addr", p.Addr(), "reason", fmt.Sprintf("%.200q", m.Reason))
+		return nil
+	}
+	c.heard(a)
+	c.fleet.mu.Lock()
+	mine := a.session == s
+	if mine {
+		a.session, a.left, a.parted = nil, time.Now(), true
+		c.log.Info("agent was stopped", "agent", a.id, "addr", p.Addr(), "reason", fmt.Sprintf("%.200q", m.Reason))
+		c.changeStatusLocked(a, musterv1.Agent_OFFLINE)
+		c.watchSilenceLocked(a)
+	}
+	next, waits := a.endContestLocked()
+	c.fleet.mu.Unlock()
+	p.Close(errLeft)
+	if mine {
+		c.wentOffline(a)
+	}
+	if waits {
+		c.enter(next)
+	}
+	return nil
 }
 
 func sessionOf(p *bus.Peer) *session { return p.Attached().(*session) }

@@ -28,11 +28,11 @@ func (c *Coordinator) watchEnd(oc *openCommand) {
 // settle gives final states that the coordinator decides to the targets that
 // claim returns. It tries until the store has them.
 func (c *Coordinator) settle(claim func() []ref, to musterv1.Target_State, reason string) {
-	now := time.Now()
+	now := c.nowStamp()
 	for part := range parts(claim(), store.MaxOps/2) {
 		ops := make([]store.Op, 0, len(part))
 		for _, r := range part {
-			ops = append(ops, settleOp(r, to, reason, timestamppb.New(now)))
+			ops = append(ops, settleOp(r, to, reason, now))
 		}
 		c.batch.must(c.insist(ops))
 	}
@@ -61,7 +61,7 @@ func (c *Coordinator) end(oc *openCommand) {
 	c.batch.must(&write{
 		ops: func(context.Context) ([]store.Op, error) {
 			return []store.Op{
-				{Kind: store.PutIfAbsent, Space: spaceHistory, Key: sumKey(id), Value: encode(c.ledger.summary(oc, time.Now()))},
+				{Kind: store.PutIfAbsent, Space: spaceHistory, Key: sumKey(id), Value: encode(c.ledger.summary(oc, c.cfg.Now()))},
 				{Kind: store.Delete, Space: spaceHistory, Key: openKey(id)},
 			}, nil
 		},

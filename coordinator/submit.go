@@ -30,7 +30,7 @@ func (c *Coordinator) submit(ctx context.Context, req *musterv1.Command, key str
 		return c.again(ctx, id, err)
 	}
 	cmd := proto.CloneOf(req)
-	now := time.Now()
+	now := c.cfg.Now()
 	if cmd.Id, err = c.ids.next(now); err != nil {
 		return nil, err
 	}
@@ -43,6 +43,9 @@ func (c *Coordinator) submit(ctx context.Context, req *musterv1.Command, key str
 	if cmd.WhenOffline == 0 {
 		cmd.WhenOffline = musterv1.Command_QUEUE
 	}
+	if c.cfg.CancelOffline {
+		cmd.WhenOffline = musterv1.Command_CANCEL
+	}
 	if len(cmd.Input) == 0 {
 		cmd.Input = []byte("{}")
 	}
@@ -53,7 +56,7 @@ func (c *Coordinator) submit(ctx context.Context, req *musterv1.Command, key str
 		cmd.Target.Agents = nil
 	}
 
-	rev, err := c.storeCommand(ctx, cmd, targets, c.cancelled(cmd, targets, now), once)
+	rev, err := c.storeCommand(ctx, cmd, targets, c.settledAtOnce(cmd, targets, now), once)
 	if errors.Is(err, store.ErrConflict) { // the same key, at the same time
 		id, err := c.earlier(ctx, once)
 		return c.again(ctx, id, err)
@@ -96,16 +99,20 @@ func (c *Coordinator) again(ctx context.Context, id string, err error) (*musterv
 	return c.command(ctx, id)
 }
 
-// cancelled returns the final rows of targets that are OFFLINE, if the command
-// does not want to wait for them.
-func (c *Coordinator) cancelled(cmd *musterv1.Command, targets []string, now time.Time) (ops []store.Op) {
-	if cmd.WhenOffline != musterv1.Command_CANCEL {
-		return nil
+// settledAtOnce returns the final rows of targets that the command need not be sent to:
+// REJECTED where the agent takes no commands, and CANCELLED where it is OFFLINE,
+// if the command does not want to wait for it.
+func (c *Coordinator) settledAtOnce(cmd *musterv1.Command, targets []string, now time.Time) (ops []store.Op) {
+	settle := func(agents []string, to musterv1.Target_State, reason string) {
+		for _, agent := range agents {
+			t := &musterv1.Target{CommandId: cmd.Id, AgentId: agent, State: to, Reason: reason, EndTime: timestamppb.New(now)}
+			ops = append(ops, store.Op{Kind: store.PutIfAbsent, Space: spaceHistory, Key: resKey(cmd.Id, agent), Value: encode(t)})
+		}
 	}
-	for _, agent := range c.fleet.offline(targets) {
-		t := &musterv1.Target{CommandId: cmd.Id, AgentId: agent, State: musterv1.Target_CANCELLED,
-			Reason: "the agent was offline when the command was submitted", EndTime: timestamppb.New(now)}
-		ops = append(ops, store.Op{Kind: store.PutIfAbsent, Space: spaceHistory, Key: resKey(cmd.Id, agent), Value: encode(t)})
+	refusing, rest := c.fleet.refusing(targets)
+	settle(refusing, musterv1.Target_REJECTED, noCommands)
+	if cmd.WhenOffline == musterv1.Command_CANCEL {
+		settle(c.fleet.offline(rest), musterv1.Target_CANCELLED, "the agent was offline when the command was submitted")
 	}
 	return ops
 }

@@ -40,6 +40,9 @@ func upCommand() *cli.Command {
 			&cli.DurationFlag{Name: "heartbeat", Usage: "shortest `TIME` between two heartbeats of an agent (default: 10s)", EnvVars: []string{"MUSTER_HEARTBEAT"}},
 			&cli.DurationFlag{Name: "offline-after", Usage: "`TIME` of silence after which an agent is OFFLINE (default: 5m)", EnvVars: []string{"MUSTER_OFFLINE_AFTER"}},
 			&cli.DurationFlag{Name: "grace", Usage: "`TIME` after expiry and timeout in which an agent may still report (default: 1m)", EnvVars: []string{"MUSTER_GRACE"}},
+			&cli.StringFlag{Name: "forget-after", Usage: "`TIME` after which an agent that is OFFLINE is deleted, such as 12h or 30d; 0: never", Value: "30d", EnvVars: []string{"MUSTER_FORGET_AFTER"}},
+			&cli.StringFlag{Name: "offline-commands", Usage: "`WHAT` becomes of commands that were not sent yet when their agent goes OFFLINE: queue keeps them until they expire, cancel ends them, whatever the command asks for",
+				Value: "queue", EnvVars: []string{"MUSTER_OFFLINE_COMMANDS"}},
 			&cli.StringFlag{Name: "keep-for", Usage: "`TIME` that ended commands are kept, such as 30d, unless one of the next two is reached first", Value: "90d", EnvVars: []string{"MUSTER_KEEP_FOR"}},
 			&cli.IntFlag{Name: "keep-commands", Usage: "keep at most `N` ended commands", Value: 1_000_000, EnvVars: []string{"MUSTER_KEEP_COMMANDS"}},
 			&cli.StringFlag{Name: "keep-bytes", Usage: "remove ended commands, oldest first, when the history takes more than `BYTES`", Value: "64GiB", EnvVars: []string{"MUSTER_KEEP_BYTES"}},
@@ -88,6 +91,15 @@ func settingsOf(c *cli.Context) (coordinator.Config, error) {
 	var err error
 	if s.KeepFor, err = durationOf(c.String("keep-for")); err != nil || s.KeepFor == 0 {
 		return s, usagef("--keep-for %q: want a time above 0 such as 12h or 30d", c.String("keep-for"))
+	}
+	if s.ForgetAfter, err = durationOf(c.String("forget-after")); err != nil {
+		return s, usagef("--forget-after %q: want a time such as 12h or 30d, or 0", c.String("forget-after"))
+	}
+	if s.ForgetAfter == 0 {
+		s.ForgetAfter = -1 // never
+	}
+	if s.CancelOffline = c.String("offline-commands") == "cancel"; !s.CancelOffline && c.String("offline-commands") != "queue" {
+		return s, usagef("--offline-commands %q: want queue or cancel", c.String("offline-commands"))
 	}
 	if s.KeepBytes, err = bytesOf(c.String("keep-bytes")); err != nil {
 		return s, usagef("--keep-bytes %v", err)
