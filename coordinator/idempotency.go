@@ -16,14 +16,14 @@ import (
 )
 
 // onceKey makes one request out of many with the same Idempotency-Key: its row
-// is committed together with the command. The zero onceKey is for requests
-// without one.
+// is committed together with what the request makes. The zero onceKey is for
+// requests without one.
 type onceKey struct {
 	row  []byte // key of the row
 	hash [32]byte
 }
 
-func newOnceKey(ctx context.Context, key string, cmd *musterv1.Command) (onceKey, error) {
+func newOnceKey(ctx context.Context, operation, key string, req proto.Message) (onceKey, error) {
 	if key == "" {
 		return onceKey{}, nil
 	}
@@ -35,21 +35,21 @@ func newOnceKey(ctx context.Context, key string, cmd *musterv1.Command) (onceKey
 			return onceKey{}, invalid("idempotency_key", "control characters are not allowed")
 		}
 	}
-	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(cmd)
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(req)
 	if err != nil {
-		return onceKey{}, invalid("command", "%v", err)
+		return onceKey{}, invalid("request", "%v", err)
 	}
-	scope := sha256.Sum256([]byte(tokenName(ctx) + "\x00CreateCommand\x00" + key))
+	scope := sha256.Sum256([]byte(tokenName(ctx) + "\x00" + operation + "\x00" + key))
 	return onceKey{row: []byte(idemPrefix + hex.EncodeToString(scope[:])), hash: sha256.Sum256(b)}, nil
 }
 
-// op is the row that goes with the command.
-func (k onceKey) op(cmd *musterv1.Command) store.Op {
-	row := &musterv1.Idempotency{Sha256: k.hash[:], CommandId: cmd.Id, CreateTime: timestamppb.New(cmd.CreateTime.AsTime())}
+// op is the row that goes with what was made.
+func (k onceKey) op(id string, made *timestamppb.Timestamp) store.Op {
+	row := &musterv1.Idempotency{Sha256: k.hash[:], CommandId: id, CreateTime: timestamppb.New(made.AsTime())}
 	return store.Op{Kind: store.Put, Space: spaceHistory, Key: k.row, Value: encode(row), If: store.Absent()}
 }
 
-// earlier returns the id of the command that this key made before, or "".
+// earlier returns the id of what this key made before, or "".
 func (c *Coordinator) earlier(ctx context.Context, k onceKey) (string, error) {
 	if k.row == nil {
 		return "", nil
@@ -63,7 +63,7 @@ func (c *Coordinator) earlier(ctx context.Context, k onceKey) (string, error) {
 		return "", err
 	}
 	if !bytes.Equal(row.Sha256, k.hash[:]) {
-		return "", fail(codes.AlreadyExists, "IDEMPOTENCY_KEY_REUSED", fmt.Sprintf("the Idempotency-Key was used for another request, which made command %s", row.CommandId))
+		return "", fail(codes.AlreadyExists, "IDEMPOTENCY_KEY_REUSED", fmt.Sprintf("the Idempotency-Key was used for another request, which made %s", row.CommandId))
 	}
 	return row.CommandId, nil
 }

@@ -35,6 +35,8 @@ import (
 //	  rollout/ULID         ConfigRollout
 //	  offered/ULID/n       RolloutOffers, written before the offers
 //	space bulk also
+//	  targets/ULID/n       TargetList, of a rollout
+//	  outcome/ULID/n       RolloutOutcome, of a rollout that goes back or has ended
 //	  content/NAME/n/i     the content of version n, in pieces
 const (
 	spaceHistory store.Space = "history"
@@ -72,6 +74,7 @@ const (
 	rolloutPrefix = "rollout/"
 	offeredPrefix = "offered/"
 	contentPrefix = "content/"
+	outcomePrefix = "outcome/"
 
 	journalPrefix = "journal/"
 	targetsPrefix = "targets/"
@@ -96,6 +99,7 @@ func cfgKey(name string) []byte          { return []byte(cfgPrefix + name) }
 func verKey(name string, n int32) []byte { return fmt.Appendf(nil, "%s%s/%08x", verPrefix, name, n) }
 func rolloutKey(id string) []byte        { return []byte(rolloutPrefix + id) }
 func offeredKey(id string, n int) []byte { return fmt.Appendf(nil, "%s%s/%08x", offeredPrefix, id, n) }
+func outcomeKey(id string, n int) []byte { return fmt.Appendf(nil, "%s%s/%08x", outcomePrefix, id, n) }
 func keyKey(id string) []byte            { return []byte(keyPrefix + id) }
 
 func contentKey(name string, n int32, i int) []byte {

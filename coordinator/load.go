@@ -102,7 +102,7 @@ func (c *Coordinator) openCommand(ctx context.Context, id string) error {
 	if err := decode(kvs[2].Key, kvs[2].Value, ctl); err != nil {
 		return err
 	}
-	if oc.plan, err = newPlan(oc.cmd.Rollout, len(oc.targets)); err != nil {
+	if oc.plan, err = newPlan("rollout", oc.cmd.Rollout, len(oc.targets)); err != nil {
 		return fmt.Errorf("command %s: %w", id, err)
 	}
 	oc.states = make([]state, len(oc.targets))

@@ -29,8 +29,9 @@ type plan struct {
 	next     int              // where the search for the next target goes on
 }
 
-// newPlan turns a rollout into numbers for n targets; nil is no rollout.
-func newPlan(r *musterv1.Rollout, n int) (*plan, error) {
+// newPlan turns a rollout into numbers for n targets; nil is no rollout. field is
+// its path for the error.
+func newPlan(field string, r *musterv1.Rollout, n int) (*plan, error) {
 	if r == nil {
 		return nil, nil
 	}
@@ -44,9 +45,9 @@ func newPlan(r *musterv1.Rollout, n int) (*plan, error) {
 		to          *int
 		none        int
 	}{
-		{"rollout.canary", r.Canary, &p.canary, 0},
-		{"rollout.batch", r.Batch, &p.batch, n},
-		{"rollout.max_failures", r.MaxFailures, &p.maxFailures, 0},
+		{field + ".canary", r.Canary, &p.canary, 0},
+		{field + ".batch", r.Batch, &p.batch, n},
+		{field + ".max_failures", r.MaxFailures, &p.maxFailures, 0},
 	} {
 		v, err := countOf(x.text, n, x.none)
 		if err != nil {
@@ -55,7 +56,7 @@ func newPlan(r *musterv1.Rollout, n int) (*plan, error) {
 		*x.to = v
 	}
 	if p.batch < 1 {
-		f.add("rollout.batch", "at least one target at a time is needed")
+		f.add(field+".batch", "at least one target at a time is needed")
 	}
 	return p, f.err()
 }
@@ -80,8 +81,15 @@ func countOf(text string, n, none int) (int, error) {
 // changes by itself (zero: only by a result).
 func (oc *openCommand) placesLocked(now time.Time) (n int, later time.Time) {
 	p := oc.plan
-	flying := oc.flyingLocked()
-	switch left := p.canary - p.sent - p.marking; {
+	failed := oc.failuresLocked() - len(p.vanished) // those keep their place as it is
+	return p.places(now, p.sent+p.marking, oc.flyingLocked(), failed)
+}
+
+// places says how many more targets may be reached at now, and when that changes
+// by itself (zero: only by a result). reached counts those that ever were, flying
+// those that are under way, and failed those that have failed.
+func (p *plan) places(now time.Time, reached, flying, failed int) (n int, later time.Time) {
+	switch left := p.canary - reached; {
 	case !p.opened.IsZero():
 	case p.canary == 0 || left < 0: // none, or a restart after it was over
 		p.opened = now
@@ -98,20 +106,17 @@ func (oc *openCommand) placesLocked(now time.Time) (n int, later time.Time) {
 	for len(p.busy) > 0 && !now.Before(p.busy[0]) {
 		p.busy = p.busy[1:]
 	}
-	n = p.batch - flying - len(p.busy) - oc.keptLocked()
+	n = p.batch - flying - len(p.busy) - p.kept(failed)
 	if n <= 0 && len(p.busy) > 0 {
 		later = p.busy[0]
 	}
 	return max(n, 0), later
 }
 
-// keptLocked counts the places that failed targets keep, so that a rollout which
-// fails everywhere reaches no more than its canary and one window. The last place
-// is never kept: a rollout within its budget goes on.
-func (oc *openCommand) keptLocked() int {
-	failed := oc.failuresLocked() - len(oc.plan.vanished) // those keep theirs as it is
-	return min(max(failed, 0), oc.plan.batch-1)
-}
+// kept counts the places that failed targets keep, so that a rollout which fails
+// everywhere reaches no more than its canary and one window. The last place is
+// never kept: a rollout within its budget goes on.
+func (p *plan) kept(failed int) int { return min(max(failed, 0), p.batch-1) }
 
 // flyingLocked counts targets that are sent, or about to be, and not final.
 func (oc *openCommand) flyingLocked() int {
@@ -229,16 +234,19 @@ func (c *Coordinator) goOn(oc *openCommand) {
 // lookForVanished counts agents that left after they were sent a command.
 func (c *Coordinator) lookForVanished() {
 	now := time.Now()
-	halted := c.ledger.vanish(func(id string) time.Duration {
-		c.fleet.mu.RLock()
-		defer c.fleet.mu.RUnlock()
-		a := c.fleet.agents[id]
-		if a == nil || a.status == musterv1.Agent_ONLINE {
-			return 0
-		}
-		return min(time.Duration(c.fleet.since(now)-a.seen.Load()), now.Sub(a.left))
-	})
+	halted := c.ledger.vanish(func(id string) time.Duration { return c.fleet.goneFor(id, now) })
 	for _, oc := range halted {
 		c.recordHalt(oc)
 	}
+}
+
+// goneFor says for how long an agent cannot be reached; 0: it can.
+func (f *fleet) goneFor(id string, now time.Time) time.Duration {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	a := f.agents[id]
+	if a == nil || a.status == musterv1.Agent_ONLINE {
+		return 0
+	}
+	return min(time.Duration(f.since(now)-a.seen.Load()), now.Sub(a.left))
 }

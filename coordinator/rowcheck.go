@@ -27,6 +27,7 @@ var rowForms = map[store.Space]map[string]rowForm{
 		targetsPrefix: {ofCommandAnd, message[musterv1.TargetList]},
 		outputPrefix:  {ofCommandAnd, output},
 		contentPrefix: {ofAnything, content},
+		outcomePrefix: {ofCommandAnd, message[musterv1.RolloutOutcome]},
 	},
 	spaceFleet: {
 		agentPrefix:   {ofAnything, message[musterv1.Agent]},

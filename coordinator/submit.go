@@ -22,7 +22,7 @@ func (c *Coordinator) submit(ctx context.Context, req *musterv1.Command, key str
 	if err != nil {
 		return nil, err
 	}
-	once, err := newOnceKey(ctx, key, req)
+	once, err := newOnceKey(ctx, "CreateCommand", key, req)
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +79,7 @@ func (c *Coordinator) targetsOf(ctx context.Context, req *musterv1.Command) ([]s
 	if err != nil {
 		return nil, err
 	}
-	if _, err := newPlan(req.Rollout, len(targets)); err != nil {
+	if _, err := newPlan("rollout", req.Rollout, len(targets)); err != nil {
 		return nil, err
 	}
 	if !c.fleet.anyRuns(targets, req.Type) {
@@ -130,7 +130,7 @@ func (c *Coordinator) storeCommand(ctx context.Context, cmd *musterv1.Command, t
 		{Kind: store.Put, Space: spaceHistory, Key: openKey(cmd.Id)},
 	}
 	if once.row != nil {
-		head = append(head, once.op(cmd))
+		head = append(head, once.op(cmd.Id, cmd.CreateTime))
 	}
 	draft := store.Op{Kind: store.Put, Space: spaceHistory, Key: draftKey(cmd.Id)}
 	batches := split(ops, draft, sizeOf(head)+len(draft.Key))

@@ -163,6 +163,7 @@ type ConfigRollout struct {
 	CreateTime    *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
 	EndTime       *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=end_time,json=endTime,proto3" json:"end_time,omitempty"`
 	Note          string                 `protobuf:"bytes,12,opt,name=note,proto3" json:"note,omitempty"`
+	Forgiven      uint32                 `protobuf:"varint,13,opt,name=forgiven,proto3" json:"forgiven,omitempty"` // failures that were there when HALTED was lifted
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -279,6 +280,13 @@ func (x *ConfigRollout) GetNote() string {
 		return x.Note
 	}
 	return ""
+}
+
+func (x *ConfigRollout) GetForgiven() uint32 {
+	if x != nil {
+		return x.Forgiven
+	}
+	return 0
 }
 
 type RolloutCounts struct {
@@ -858,7 +866,7 @@ var File_muster_v1_rollout_proto protoreflect.FileDescriptor
 
 const file_muster_v1_rollout_proto_rawDesc = "" +
 	"\n" +
-	"\x17muster/v1/rollout.proto\x12\tmuster.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17muster/v1/command.proto\"\xc3\x04\n" +
+	"\x17muster/v1/rollout.proto\x12\tmuster.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17muster/v1/command.proto\x1a\x17muster/v1/options.proto\"\xe5\x04\n" +
 	"\rConfigRollout\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
 	"\x06config\x18\x02 \x01(\tR\x06config\x12\x18\n" +
@@ -874,7 +882,8 @@ const file_muster_v1_rollout_proto_rawDesc = "" +
 	" \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"createTime\x125\n" +
 	"\bend_time\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\aendTime\x12\x12\n" +
-	"\x04note\x18\f \x01(\tR\x04note\"{\n" +
+	"\x04note\x18\f \x01(\tR\x04note\x12 \n" +
+	"\bforgiven\x18\r \x01(\rB\x04\xb0\xbb\x18\x01R\bforgiven\"{\n" +
 	"\x05State\x12\x15\n" +
 	"\x11STATE_UNSPECIFIED\x10\x00\x12\v\n" +
 	"\aRUNNING\x10\x01\x12\n" +
@@ -1020,6 +1029,7 @@ func file_muster_v1_rollout_proto_init() {
 		return
 	}
 	file_muster_v1_command_proto_init()
+	file_muster_v1_options_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

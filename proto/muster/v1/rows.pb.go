@@ -244,7 +244,7 @@ func (x *CommandControl) GetForgiven() uint32 {
 	return 0
 }
 
-// Idempotency remembers which command a key made.
+// Idempotency remembers which command, or rollout, a key made.
 type Idempotency struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Sha256        []byte                 `protobuf:"bytes,1,opt,name=sha256,proto3" json:"sha256,omitempty"` // of the request
@@ -465,11 +465,57 @@ func (x *RolloutOffers) GetPrevious() []int32 {
 	return nil
 }
 
+// RolloutOutcome says where agents stood that a rollout had reached, when it
+// went back or ended.
+type RolloutOutcome struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Targets       []*RolloutTarget       `protobuf:"bytes,1,rep,name=targets,proto3" json:"targets,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RolloutOutcome) Reset() {
+	*x = RolloutOutcome{}
+	mi := &file_muster_v1_rows_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RolloutOutcome) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RolloutOutcome) ProtoMessage() {}
+
+func (x *RolloutOutcome) ProtoReflect() protoreflect.Message {
+	mi := &file_muster_v1_rows_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RolloutOutcome.ProtoReflect.Descriptor instead.
+func (*RolloutOutcome) Descriptor() ([]byte, []int) {
+	return file_muster_v1_rows_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *RolloutOutcome) GetTargets() []*RolloutTarget {
+	if x != nil {
+		return x.Targets
+	}
+	return nil
+}
+
 var File_muster_v1_rows_proto protoreflect.FileDescriptor
 
 const file_muster_v1_rows_proto_rawDesc = "" +
 	"\n" +
-	"\x14muster/v1/rows.proto\x12\tmuster.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17muster/v1/command.proto\x1a\x16muster/v1/config.proto\")\n" +
+	"\x14muster/v1/rows.proto\x12\tmuster.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17muster/v1/command.proto\x1a\x16muster/v1/config.proto\x1a\x17muster/v1/rollout.proto\")\n" +
 	"\n" +
 	"TargetList\x12\x1b\n" +
 	"\tagent_ids\x18\x01 \x03(\tR\bagentIds\"%\n" +
@@ -499,7 +545,9 @@ const file_muster_v1_rows_proto_rawDesc = "" +
 	"\aconfigs\x18\x01 \x03(\v2\x17.muster.v1.ConfigStatusR\aconfigs\"H\n" +
 	"\rRolloutOffers\x12\x1b\n" +
 	"\tagent_ids\x18\x01 \x03(\tR\bagentIds\x12\x1a\n" +
-	"\bprevious\x18\x02 \x03(\x05R\bpreviousB5Z3github.com/musterhq/muster/proto/muster/v1;musterv1b\x06proto3"
+	"\bprevious\x18\x02 \x03(\x05R\bprevious\"D\n" +
+	"\x0eRolloutOutcome\x122\n" +
+	"\atargets\x18\x01 \x03(\v2\x18.muster.v1.RolloutTargetR\atargetsB5Z3github.com/musterhq/muster/proto/muster/v1;musterv1b\x06proto3"
 
 var (
 	file_muster_v1_rows_proto_rawDescOnce sync.Once
@@ -513,7 +561,7 @@ func file_muster_v1_rows_proto_rawDescGZIP() []byte {
 	return file_muster_v1_rows_proto_rawDescData
 }
 
-var file_muster_v1_rows_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
+var file_muster_v1_rows_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
 var file_muster_v1_rows_proto_goTypes = []any{
 	(*TargetList)(nil),            // 0: muster.v1.TargetList
 	(*SentMarks)(nil),             // 1: muster.v1.SentMarks
@@ -523,25 +571,28 @@ var file_muster_v1_rows_proto_goTypes = []any{
 	(*Token)(nil),                 // 5: muster.v1.Token
 	(*AgentConfigs)(nil),          // 6: muster.v1.AgentConfigs
 	(*RolloutOffers)(nil),         // 7: muster.v1.RolloutOffers
-	(Command_State)(0),            // 8: muster.v1.Command.State
-	(*Counts)(nil),                // 9: muster.v1.Counts
-	(*timestamppb.Timestamp)(nil), // 10: google.protobuf.Timestamp
-	(*ConfigStatus)(nil),          // 11: muster.v1.ConfigStatus
+	(*RolloutOutcome)(nil),        // 8: muster.v1.RolloutOutcome
+	(Command_State)(0),            // 9: muster.v1.Command.State
+	(*Counts)(nil),                // 10: muster.v1.Counts
+	(*timestamppb.Timestamp)(nil), // 11: google.protobuf.Timestamp
+	(*ConfigStatus)(nil),          // 12: muster.v1.ConfigStatus
+	(*RolloutTarget)(nil),         // 13: muster.v1.RolloutTarget
 }
 var file_muster_v1_rows_proto_depIdxs = []int32{
-	8,  // 0: muster.v1.CommandSummary.state:type_name -> muster.v1.Command.State
-	9,  // 1: muster.v1.CommandSummary.counts:type_name -> muster.v1.Counts
-	10, // 2: muster.v1.CommandSummary.end_time:type_name -> google.protobuf.Timestamp
-	8,  // 3: muster.v1.CommandControl.state:type_name -> muster.v1.Command.State
-	10, // 4: muster.v1.CommandControl.time:type_name -> google.protobuf.Timestamp
-	10, // 5: muster.v1.Idempotency.create_time:type_name -> google.protobuf.Timestamp
-	10, // 6: muster.v1.Token.create_time:type_name -> google.protobuf.Timestamp
-	11, // 7: muster.v1.AgentConfigs.configs:type_name -> muster.v1.ConfigStatus
-	8,  // [8:8] is the sub-list for method output_type
-	8,  // [8:8] is the sub-list for method input_type
-	8,  // [8:8] is the sub-list for extension type_name
-	8,  // [8:8] is the sub-list for extension extendee
-	0,  // [0:8] is the sub-list for field type_name
+	9,  // 0: muster.v1.CommandSummary.state:type_name -> muster.v1.Command.State
+	10, // 1: muster.v1.CommandSummary.counts:type_name -> muster.v1.Counts
+	11, // 2: muster.v1.CommandSummary.end_time:type_name -> google.protobuf.Timestamp
+	9,  // 3: muster.v1.CommandControl.state:type_name -> muster.v1.Command.State
+	11, // 4: muster.v1.CommandControl.time:type_name -> google.protobuf.Timestamp
+	11, // 5: muster.v1.Idempotency.create_time:type_name -> google.protobuf.Timestamp
+	11, // 6: muster.v1.Token.create_time:type_name -> google.protobuf.Timestamp
+	12, // 7: muster.v1.AgentConfigs.configs:type_name -> muster.v1.ConfigStatus
+	13, // 8: muster.v1.RolloutOutcome.targets:type_name -> muster.v1.RolloutTarget
+	9,  // [9:9] is the sub-list for method output_type
+	9,  // [9:9] is the sub-list for method input_type
+	9,  // [9:9] is the sub-list for extension type_name
+	9,  // [9:9] is the sub-list for extension extendee
+	0,  // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_muster_v1_rows_proto_init() }
@@ -551,13 +602,14 @@ func file_muster_v1_rows_proto_init() {
 	}
 	file_muster_v1_command_proto_init()
 	file_muster_v1_config_proto_init()
+	file_muster_v1_rollout_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_muster_v1_rows_proto_rawDesc), len(file_muster_v1_rows_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   8,
+			NumMessages:   9,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
