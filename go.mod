@@ -8,6 +8,7 @@ require (
 	github.com/jedib0t/go-pretty/v6 v6.9.2
 	github.com/labstack/echo/v4 v4.16.4
 	github.com/oklog/ulid/v2 v2.1.2
+	github.com/pmezard/go-difflib v1.0.0
 	github.com/prometheus/client_golang v1.25.0
 	github.com/urfave/cli/v2 v2.27.7
 	go.etcd.io/bbolt v1.5.0

@@ -66,6 +66,7 @@ func (s *agentService) SetMaintenance(ctx context.Context, req *musterv1.SetMain
 		s.c.fleet.setMaintenance(req.Id, req.Maintenance)
 		s.c.feed.publish(&musterv1.Event{Kind: "agent", Agent: s.c.fleet.view(req.Id)})
 		s.c.dispatch.wake(req.Id)
+		s.c.configs.look.wake(req.Id)
 	}
 	return s.GetAgent(ctx, &musterv1.GetAgentRequest{Id: req.Id})
 }

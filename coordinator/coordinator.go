@@ -37,6 +37,7 @@ type Coordinator struct {
 	journals journals
 	kept     *retention
 	groups   *groups
+	configs  *configs
 	wanted   *configFollower // of what agents shall hold
 	from0    store.Rev       // the watch starts here
 	deciding sync.Mutex      // held while a decision about a command is stored
@@ -59,7 +60,9 @@ func New(ctx context.Context, s store.Store, cfg Config) (*Coordinator, error) {
 	c.quiet = newQuietLog()
 	c.dispatch = newDispatcher(s, c.ledger, c.fleet, cfg, c.metrics)
 	c.groups = newGroups(c)
-	c.wanted = newConfigFollower(c, c.groups.hook())
+	c.configs = newConfigs(c)
+	c.groups.onChange = append(c.groups.onChange, func(agents []string) { c.configs.look.wake(agents...) })
+	c.wanted = newConfigFollower(c, append([]configHook{c.groups.hook()}, c.configs.catalog.hooks(c.configs.look.wakeAll)...)...)
 	if err := c.load(ctx); err != nil {
 		return nil, fmt.Errorf("coordinator: %w", err)
 	}
@@ -69,7 +72,8 @@ func New(ctx context.Context, s store.Store, cfg Config) (*Coordinator, error) {
 // Register is the list of all that an agent can tell us.
 func (c *Coordinator) Register(mux *bus.Mux) {
 	for _, m := range []proto.Message{&musterv1.Register{}, &musterv1.Heartbeat{}, &musterv1.Target{},
-		&musterv1.OutputChunk{}, &musterv1.Busy{}, &musterv1.Goodbye{}, &musterv1.ProbeAck{}, &musterv1.Nack{}} {
+		&musterv1.OutputChunk{}, &musterv1.Busy{}, &musterv1.Goodbye{}, &musterv1.ProbeAck{}, &musterv1.Nack{},
+		&musterv1.ConfigFeedback{}, &musterv1.FetchConfig{}} {
 		mux.Limit(m, maxBody)
 	}
 	mux.Up = c.onUp
@@ -82,6 +86,8 @@ func (c *Coordinator) Register(mux *bus.Mux) {
 	bus.Handle(mux, c.onGoodbye)
 	bus.Handle(mux, c.onProbeAck)
 	bus.Handle(mux, c.onNack)
+	bus.Handle(mux, c.onConfigFeedback)
+	bus.Handle(mux, c.onFetchConfig)
 }
 
 // Run follows the store, stores what agents report and sends them what is
@@ -97,6 +103,7 @@ func (c *Coordinator) Run(ctx context.Context) error {
 	g.Go(func() error { return c.kept.run(ctx) })
 	g.Go(func() error { return c.wanted.run(ctx) })
 	g.Go(func() error { return c.groups.run(ctx) })
+	g.Go(func() error { return c.configs.run(ctx) })
 	err := g.Wait()
 	c.ledger.stop()
 	c.fleet.stop()

@@ -50,6 +50,7 @@ func (c *Coordinator) forget(id string, why error, sure func(*agent) bool) (stor
 	next, waits := a.endContestLocked()
 	c.fleet.removeLocked(a)
 	c.fleet.mu.Unlock()
+	c.configs.forget(id)
 
 	if s != nil {
 		quiet(s.peer.Send(&musterv1.Goodbye{Reason: why.Error(), RetryAfter: durationpb.New(deletedRetry)}))

@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/musterhq/muster/coordinator/store"
@@ -31,7 +32,9 @@ import (
 //	space config (watched: what agents shall hold follows it)
 //	  group/NAME           Group, without size
 //	  cfg/NAME             Config, the head
+//	  gone/NAME            Config that was deleted, as it was last
 //	  ver/NAME/n           ConfigVersion, without content
+//	  staged/NAME/n        nothing; there while content is written before its version
 //	  rollout/ULID         ConfigRollout
 //	  offered/ULID/n       RolloutOffers, written before the offers
 //	space bulk also
@@ -70,7 +73,9 @@ const (
 
 	groupPrefix   = "group/"
 	cfgPrefix     = "cfg/"
+	gonePrefix    = "gone/"
 	verPrefix     = "ver/"
+	stagedPrefix  = "staged/"
 	rolloutPrefix = "rollout/"
 	offeredPrefix = "offered/"
 	contentPrefix = "content/"
@@ -96,11 +101,16 @@ func tokenKey(name string) []byte        { return []byte(tokenPrefix + name) }
 func heldKey(id string) []byte           { return []byte(heldPrefix + id) }
 func groupKey(name string) []byte        { return []byte(groupPrefix + name) }
 func cfgKey(name string) []byte          { return []byte(cfgPrefix + name) }
+func goneKey(name string) []byte         { return []byte(gonePrefix + name) }
 func verKey(name string, n int32) []byte { return fmt.Appendf(nil, "%s%s/%08x", verPrefix, name, n) }
 func rolloutKey(id string) []byte        { return []byte(rolloutPrefix + id) }
 func offeredKey(id string, n int) []byte { return fmt.Appendf(nil, "%s%s/%08x", offeredPrefix, id, n) }
 func outcomeKey(id string, n int) []byte { return fmt.Appendf(nil, "%s%s/%08x", outcomePrefix, id, n) }
 func keyKey(id string) []byte            { return []byte(keyPrefix + id) }
+
+func stagedKey(name string, n int32) []byte {
+	return fmt.Appendf(nil, "%s%s/%08x", stagedPrefix, name, n)
+}
 
 func contentKey(name string, n int32, i int) []byte {
 	return fmt.Appendf(nil, "%s%s/%08x/%08x", contentPrefix, name, n, i)
@@ -112,6 +122,13 @@ func outKey(id, agent string, stream, offset uint32) []byte {
 
 func outPrefix(id, agent string, stream uint32) []byte {
 	return fmt.Appendf(nil, "%s%s/%s/%d/", outputPrefix, id, agent, stream)
+}
+
+// splitVersion cuts "prefix/NAME/n" after the prefix into its two parts.
+func splitVersion(key []byte, prefix string) (name string, n int32, ok bool) {
+	name, hex := splitKey(key, prefix)
+	v, err := strconv.ParseInt(hex, 16, 32)
+	return name, int32(v), err == nil
 }
 
 // splitKey cuts "prefix/ULID/rest" after the prefix into its two parts.

@@ -39,6 +39,9 @@ func (c *Coordinator) load(ctx context.Context) error {
 	if err := c.wanted.load(ctx); err != nil {
 		return err
 	}
+	if err := c.configs.loadHeld(ctx); err != nil {
+		return err
+	}
 	newest, err := c.store.Scan(ctx, spaceHistory, store.Range{Prefix: []byte(cmdPrefix), Limit: 1, Reverse: true})
 	if err != nil {
 		return err

@@ -60,14 +60,15 @@ func (c *Coordinator) onRegister(p *bus.Peer, env *musterv1.Envelope, m *musterv
 // lets it in.
 func (c *Coordinator) enter(r registration) {
 	known, needed, broken := c.plan(&r)
-	if known && !needed && !broken {
+	held := c.configs.registerOp(r.msg.AgentId, r.msg.Configs)
+	if known && !needed && !broken && held == nil {
 		c.admit(r)
 		return
 	}
-	w := &write{size: proto.Size(r.row), ops: fixed(putAgent(r.row))}
+	w := &write{size: proto.Size(r.row) + sizeOf(held), ops: fixed(append(held, putAgent(r.row))...)}
 	if broken {
 		c.warn("the agent's journal is not the one we knew; what was sent to it may not be sent again", "agent", r.msg.AgentId)
-		w.ops = c.lostOps(r.msg, r.row)
+		w.ops = c.lostOps(r.msg, r.row, held)
 	}
 	w.done = func(_ []bool, err error) {
 		if err != nil {
@@ -142,13 +143,13 @@ func foreign(unknown protoreflect.RawFields) (out protoreflect.RawFields) {
 
 // lostOps settles what was sent to a journal that is gone, together with the
 // row that names the new one. Of a command whose end the agent knows it can tell.
-func (c *Coordinator) lostOps(m *musterv1.Register, row *musterv1.Agent) func(context.Context) ([]store.Op, error) {
+func (c *Coordinator) lostOps(m *musterv1.Register, row *musterv1.Agent, held []store.Op) func(context.Context) ([]store.Op, error) {
 	known := map[string]bool{}
 	for _, h := range m.Commands {
 		known[h.CommandId] = isFinal(h.State)
 	}
 	return func(context.Context) ([]store.Op, error) {
-		ops := []store.Op{putAgent(row)}
+		ops := append(slices.Clone(held), putAgent(row))
 		for _, r := range c.ledger.claimSent(m.AgentId, known) {
 			ops = append(ops, settleOp(r, musterv1.Target_LOST, "the agent's journal is new or was set back: it cannot tell whether this ran", nil))
 		}
@@ -204,6 +205,7 @@ func (c *Coordinator) admit(r registration) {
 	s.mu.Lock()
 	s.seq = m.SequenceNum
 	s.mu.Unlock()
+	c.configs.onRegister(a.id, s, m)
 	s.who.Store(a)
 	s.late.Stop()
 	s.peer.Promote()
@@ -238,6 +240,7 @@ func (c *Coordinator) admit(r registration) {
 		c.settle(func() []ref { return c.ledger.claimWaiting(a.id) }, musterv1.Target_REJECTED, noCommands)
 	}
 	c.dispatch.wake(a.id)
+	c.configs.look.wake(a.id)
 	select {
 	case <-s.peer.Done(): // it left before it had an agent to take offline
 		c.onDown(s.peer, bus.ErrNoPeer)
@@ -305,6 +308,8 @@ func checkRegister(m *musterv1.Register, identity string, s *session) error {
 		return bad("command_types", "%d types, at most %d", len(m.CommandTypes), maxTypes)
 	case len(m.Plugins) > maxTypes:
 		return bad("plugins", "%d plugins, at most %d", len(m.Plugins), maxTypes)
+	case len(m.Configs) > maxHeldConfigs:
+		return bad("configs", "%d configs, at most %d", len(m.Configs), maxHeldConfigs)
 	case len(m.GetAttributes().GetExtras()) > maxTags:
 		return bad("attributes.extras", "%d extras, at most %d", len(m.Attributes.Extras), maxTags)
 	case !validTime(m.StartupTime):

@@ -123,9 +123,10 @@ func (r *rig) wantStatus(id string, want musterv1.Agent_Status) *musterv1.Agent 
 type peer struct {
 	r      *rig
 	reg    *musterv1.Register
-	silent atomic.Bool // does not beat
-	mute   atomic.Bool // nor does it register on a new link
-	deaf   atomic.Bool // nor does it answer a Probe
+	silent atomic.Bool    // does not beat
+	more   func(*bus.Mux) // callbacks of a test's own
+	mute   atomic.Bool    // nor does it register on a new link
+	deaf   atomic.Bool    // nor does it answer a Probe
 
 	mu      sync.Mutex
 	link    *bus.Peer
@@ -147,6 +148,9 @@ func (r *rig) peer(id string) *peer {
 func (p *peer) join() *peer {
 	p.r.t.Helper()
 	mux := bus.NewMux()
+	if p.more != nil {
+		p.more(mux)
+	}
 	ctx, cancel := context.WithCancel(p.r.t.Context())
 	mux.Up = func(l *bus.Peer) {
 		p.mu.Lock()

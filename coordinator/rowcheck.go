@@ -39,7 +39,9 @@ var rowForms = map[store.Space]map[string]rowForm{
 	spaceConfig: {
 		groupPrefix:   {ofAnything, message[musterv1.Group]},
 		cfgPrefix:     {ofAnything, message[musterv1.Config]},
+		gonePrefix:    {ofAnything, message[musterv1.Config]},
 		verPrefix:     {ofAnything, message[musterv1.ConfigVersion]},
+		stagedPrefix:  {ofAnything, nothing},
 		rolloutPrefix: {ofCommand, message[musterv1.ConfigRollout]},
 		offeredPrefix: {ofCommandAnd, message[musterv1.RolloutOffers]},
 	},

@@ -34,6 +34,7 @@ func (c *Coordinator) ServeGRPC(ctx context.Context, ln net.Listener) error {
 	musterv1.RegisterEventsServer(srv, &eventService{c: c, quit: ctx.Done()})
 	musterv1.RegisterKeysServer(srv, &keyService{c: c})
 	musterv1.RegisterGroupsServer(srv, &groupService{c: c})
+	musterv1.RegisterConfigsServer(srv, &configService{c: c})
 	hs := health.NewServer()
 	healthv1.RegisterHealthServer(srv, hs)
 

@@ -142,6 +142,7 @@ func (c *Coordinator) revive(a *agent, s *session) {
 	if a.session == s {
 		c.changeStatusLocked(a, musterv1.Agent_ONLINE)
 		c.watchSilenceLocked(a)
+		c.configs.look.wake(a.id)
 	}
 }
 

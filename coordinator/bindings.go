@@ -1,0 +1,140 @@
+package coordinator
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	musterv1 "github.com/musterhq/muster/proto/muster/v1"
+)
+
+// Scopes, from wide to small.
+const (
+	scopeFleet = iota
+	scopeGroup
+	scopeAgent
+)
+
+// bindings are those of all configs by their scope. They are never changed.
+type bindings struct {
+	fleet  []boundConfig
+	groups map[string][]boundConfig
+	agents map[string][]boundConfig
+}
+
+// boundConfig is what a binding gives to who is in its scope.
+type boundConfig struct {
+	name    string
+	kind    musterv1.Config_Kind
+	version int32
+}
+
+// bindings returns those of now.
+func (k *catalog) bindings() *bindings {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.bound == nil {
+		k.bound = newBindings(k.heads)
+	}
+	return k.bound
+}
+
+func newBindings(heads map[string]*configHead) *bindings {
+	out := &bindings{groups: map[string][]boundConfig{}, agents: map[string][]boundConfig{}}
+	for _, h := range heads {
+		for _, b := range h.config.Bindings {
+			bc := boundConfig{h.config.Name, h.config.Kind, b.Version}
+			switch {
+			case b.Fleet:
+				out.fleet = append(out.fleet, bc)
+			case b.Group != "":
+				out.groups[b.Group] = append(out.groups[b.Group], bc)
+			default:
+				out.agents[b.Agent] = append(out.agents[b.Agent], bc)
+			}
+		}
+	}
+	return out
+}
+
+// effective is the binding that counts of a config for one agent.
+type effective struct {
+	boundConfig
+	scope int
+	group string
+}
+
+// of returns what an agent in these groups (sorted) has by its bindings: of each
+// config the smallest scope counts, among groups the later name. They come in
+// the order of merging: the wider scope first, then by group, then by config.
+func (b *bindings) of(agent string, groups []string) []effective {
+	by := map[string]effective{}
+	for _, c := range b.fleet {
+		by[c.name] = effective{boundConfig: c}
+	}
+	for _, g := range groups {
+		for _, c := range b.groups[g] {
+			by[c.name] = effective{c, scopeGroup, g}
+		}
+	}
+	for _, c := range b.agents[agent] {
+		by[c.name] = effective{boundConfig: c, scope: scopeAgent}
+	}
+	list := make([]effective, 0, len(by))
+	for _, e := range by {
+		list = append(list, e)
+	}
+	slices.SortFunc(list, func(x, y effective) int {
+		return cmp.Or(cmp.Compare(x.scope, y.scope), strings.Compare(x.group, y.group), strings.Compare(x.name, y.name))
+	})
+	return list
+}
+
+// bindingFor returns the version that bindings of one config give to an agent
+// in these groups (sorted); 0: none.
+func bindingFor(list []*musterv1.Binding, agent string, groups []string) (version int32) {
+	scope, group := -1, ""
+	for _, b := range list {
+		switch {
+		case b.Fleet && scope < scopeFleet:
+			scope, version = scopeFleet, b.Version
+		case b.Group != "" && (scope < scopeGroup || scope == scopeGroup && b.Group > group):
+			if _, in := slices.BinarySearch(groups, b.Group); in {
+				scope, group, version = scopeGroup, b.Group, b.Version
+			}
+		case b.Agent != "" && b.Agent == agent:
+			scope, version = scopeAgent, b.Version
+		}
+	}
+	return version
+}
+
+// compareBindings puts the wider scope first, then goes by name.
+func compareBindings(a, b *musterv1.Binding) int {
+	return cmp.Or(cmp.Compare(scopeRank(a), scopeRank(b)), strings.Compare(a.Group, b.Group), strings.Compare(a.Agent, b.Agent))
+}
+
+func scopeRank(b *musterv1.Binding) int {
+	switch {
+	case b.Fleet:
+		return scopeFleet
+	case b.Group != "":
+		return scopeGroup
+	default:
+		return scopeAgent
+	}
+}
+
+// asBinding shows an effective binding as operators know it.
+func (e effective) asBinding(agent string) *musterv1.Binding {
+	b := &musterv1.Binding{Version: e.version}
+	switch e.scope {
+	case scopeFleet:
+		b.Fleet = true
+	case scopeGroup:
+		b.Group = e.group
+	default:
+		b.Agent = agent
+	}
+	return b
+}

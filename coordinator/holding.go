@@ -1,0 +1,143 @@
+package coordinator
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	musterv1 "github.com/musterhq/muster/proto/muster/v1"
+)
+
+// deletedVersion is the version that takes a config away (N76).
+const deletedVersion = -1
+
+// holding is what one agent holds of configs, and what it was offered. It is
+// guarded by configs.mu.
+type holding struct {
+	want    *wantSet
+	held    []heldConfig // by kind and name; never changed in place, only replaced
+	session *session     // caps and offers are of this link
+	caps    uint64
+	offers  []offer // that are not settled
+	saving  bool    // a write of held is on its way
+	unsaved bool    // held is not what is stored
+}
+
+// heldConfig is where one config stands on an agent, as the agent says.
+type heldConfig struct {
+	name    string
+	reason  string
+	version int32
+	running int32
+	kind    musterv1.Config_Kind
+	status  musterv1.ConfigStatus_Status
+	ours    bool // it was wanted of this agent once: it may be taken away
+	stale   bool // told when it registered, and not since
+}
+
+// offer is a version that an agent was offered, or -1.
+type offer struct {
+	name    string
+	version int32
+	kind    musterv1.Config_Kind
+	tries   uint8
+	again   time.Time // not before
+}
+
+func compareHeld(a, b heldConfig) int {
+	return cmp.Or(cmp.Compare(a.kind, b.kind), strings.Compare(a.name, b.name))
+}
+
+// sameReport reports whether an agent says the same.
+func (h heldConfig) sameReport(o heldConfig) bool {
+	o.ours, o.stale = h.ours, h.stale
+	return h == o
+}
+
+// message is the config as operators see it.
+func (h heldConfig) message(agent string, wanted int32) *musterv1.ConfigStatus {
+	return &musterv1.ConfigStatus{Kind: h.kind, Name: h.name, Version: h.version, Status: h.status,
+		RunningVersion: h.running, Reason: h.reason, AgentId: agent, WantedVersion: wanted}
+}
+
+// row is the config as it is stored: WantedVersion keeps that it is ours.
+func (h heldConfig) row() *musterv1.ConfigStatus {
+	m := h.message("", 0)
+	if h.ours {
+		m.WantedVersion = 1
+	}
+	return m
+}
+
+// gone reports whether the agent has no file of it.
+func (h heldConfig) gone() bool { return h.status == musterv1.ConfigStatus_DELETED }
+
+// find returns what is held of that name.
+func (o *holding) find(kind musterv1.Config_Kind, name string) (heldConfig, bool) {
+	i, ok := slices.BinarySearchFunc(o.held, heldConfig{kind: kind, name: name}, compareHeld)
+	if !ok {
+		return heldConfig{}, false
+	}
+	return o.held[i], true
+}
+
+// put replaces what is held of a name.
+func (o *holding) put(h heldConfig) {
+	i, ok := slices.BinarySearchFunc(o.held, h, compareHeld)
+	held := slices.Clone(o.held)
+	if ok {
+		held[i] = h
+	} else {
+		held = slices.Insert(held, i, h)
+	}
+	o.held = held
+}
+
+// offered returns the offer of that name which is not settled.
+func (o *holding) offered(kind musterv1.Config_Kind, name string) *offer {
+	for i := range o.offers {
+		if o.offers[i].kind == kind && o.offers[i].name == name {
+			return &o.offers[i]
+		}
+	}
+	return nil
+}
+
+// takes reports whether the agent says that it takes configs of a kind (N60).
+func (o *holding) takes(kind musterv1.Config_Kind) bool {
+	if kind == musterv1.Config_INSTANCE {
+		return o.caps&uint64(musterv1.AgentCapability_ACCEPTS_INSTANCE_CONFIGS) != 0
+	}
+	return o.caps&uint64(musterv1.AgentCapability_ACCEPTS_PIPELINE_CONFIGS) != 0
+}
+
+// standing is how a config stands that is wanted in a version.
+type standing int
+
+const (
+	standsNot     standing = iota // it has to be offered
+	standsStarted                 // it is being applied
+	standsRight
+	standsFailed // it is not offered again
+)
+
+// standing tells how a wanted version stands. Any difference of version asks for
+// an update, never only a greater one (N77).
+func (o *holding) standing(kind musterv1.Config_Kind, name string, version int32) standing {
+	h, ok := o.find(kind, name)
+	if !ok || h.version != version {
+		return standsNot
+	}
+	switch h.status {
+	case musterv1.ConfigStatus_APPLIED:
+		if h.running == version {
+			return standsRight
+		}
+	case musterv1.ConfigStatus_FAILED:
+		return standsFailed
+	case musterv1.ConfigStatus_APPLYING:
+		return standsStarted
+	}
+	return standsNot
+}

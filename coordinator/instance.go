@@ -1,0 +1,241 @@
+package coordinator
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/proto"
+
+	musterv1 "github.com/musterhq/muster/proto/muster/v1"
+)
+
+const (
+	maxJSONDepth   = 64
+	maxDocument    = 4 << 20 // of a merged document
+	maxDocNumbers  = 16_384  // remembered; those in use are numbered again
+	documentIndent = "  "
+)
+
+// object is a JSON object. Its values are objects, or json.RawMessage as it was
+// written: numbers and strings keep their form.
+type object map[string]any
+
+// parseObject reads content that must be one JSON object. A key that is there
+// twice is refused, also inside of arrays: readers do not agree which one counts.
+func parseObject(content []byte) (object, error) {
+	if !utf8.Valid(content) {
+		return nil, errors.New("it is not UTF-8")
+	}
+	if err := checkKeys(json.NewDecoder(bytes.NewReader(content))); err != nil {
+		return nil, err
+	}
+	if !isObject(content) {
+		return nil, errors.New("it is no object")
+	}
+	return objectOf(content)
+}
+
+// checkKeys walks one JSON value and what follows it.
+func checkKeys(dec *json.Decoder) error {
+	dec.UseNumber()
+	if err := checkValue(dec, 0); err != nil {
+		if errors.Is(err, io.EOF) {
+			return io.ErrUnexpectedEOF
+		}
+		return err
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("something follows the object")
+	}
+	return nil
+}
+
+func checkValue(dec *json.Decoder, depth int) error {
+	t, err := dec.Token()
+	if err != nil {
+		return err
+	}
+	open, ok := t.(json.Delim)
+	if !ok {
+		return nil
+	}
+	if depth == maxJSONDepth {
+		return fmt.Errorf("it is more than %d levels deep", maxJSONDepth)
+	}
+	seen := map[string]bool{}
+	for dec.More() {
+		if open == '{' {
+			key, err := dec.Token()
+			if err != nil {
+				return err
+			}
+			name, _ := key.(string)
+			if seen[name] {
+				return fmt.Errorf("the key %.80q is there twice", name)
+			}
+			seen[name] = true
+		}
+		if err := checkValue(dec, depth+1); err != nil {
+			return err
+		}
+	}
+	_, err = dec.Token()
+	return err
+}
+
+func objectOf(content []byte) (object, error) {
+	var raw map[string]json.RawMessage
+	if err := json.Unmarshal(content, &raw); err != nil {
+		return nil, err
+	}
+	o := make(object, len(raw))
+	for k, v := range raw {
+		if !bytes.HasPrefix(v, []byte("{")) {
+			o[k] = v
+			continue
+		}
+		inner, err := objectOf(v)
+		if err != nil {
+			return nil, err
+		}
+		o[k] = inner
+	}
+	return o, nil
+}
+
+// merge puts what is in the smaller scope over o. Objects are merged key by
+// key; everything else, also an array and null, takes the place of what was there.
+func (o object) merge(smaller object) {
+	for k, v := range smaller {
+		into, ok := o[k].(object)
+		from, both := v.(object)
+		if ok && both {
+			into.merge(from)
+		} else {
+			o[k] = v
+		}
+	}
+}
+
+// text is the object as it goes to an agent: keys sorted, indented.
+func (o object) text() ([]byte, error) {
+	var flat, out bytes.Buffer
+	enc := json.NewEncoder(&flat)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(o); err != nil {
+		return nil, err
+	}
+	err := json.Indent(&out, flat.Bytes(), "", documentIndent)
+	return out.Bytes(), err
+}
+
+// document is the merged INSTANCE document of all agents that have the same
+// sources.
+type document struct {
+	file    *musterv1.FileSpec
+	content []byte
+}
+
+// merged reads the sources, the widest scope first, and merges them. The file
+// spec is that of the smallest scope that has one.
+func (k *configs) merged(ctx context.Context, sources []configRef) (*document, error) {
+	all := object{}
+	doc := &document{file: &musterv1.FileSpec{}}
+	for _, ref := range sources {
+		v, err := k.version(ctx, ref)
+		if err != nil {
+			return nil, err
+		}
+		content, err := k.content(ctx, v)
+		if err != nil {
+			return nil, err
+		}
+		o, err := parseObject(content)
+		if err != nil {
+			return nil, fmt.Errorf("config %q, version %d: %w", ref.name, ref.version, err)
+		}
+		all.merge(o)
+		if proto.Size(v.File) > 0 {
+			doc.file = v.File
+		}
+	}
+	var err error
+	doc.content, err = all.text()
+	if err == nil && len(doc.content) > maxDocument {
+		return nil, fmt.Errorf("the merged document has %d bytes, at most %d", len(doc.content), maxDocument)
+	}
+	return doc, err
+}
+
+// docNumbers gives each set of sources a number that stands for the version of
+// the merged document on the wire. It follows from the sources alone, so that it
+// is the same after a restart, unless two sets met at one number: then the later
+// one gets another, so that no document has the number of one it replaces.
+type docNumbers struct {
+	mu      sync.Mutex
+	numbers map[string]int32
+	sources map[int32][]configRef
+}
+
+func newDocNumbers() *docNumbers {
+	return &docNumbers{numbers: map[string]int32{}, sources: map[int32][]configRef{}}
+}
+
+// of numbers a document; 0 for none.
+func (d *docNumbers) of(sources []configRef) int32 {
+	if len(sources) == 0 {
+		return 0
+	}
+	key := refsKey(sources)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if n, ok := d.numbers[key]; ok {
+		return n
+	}
+	if len(d.numbers) >= maxDocNumbers {
+		d.numbers, d.sources = map[string]int32{}, map[int32][]configRef{}
+	}
+	for salt := 0; ; salt++ {
+		n := numberOf(key, salt)
+		if _, taken := d.sources[n]; taken || n == 0 || n == deletedVersion {
+			continue
+		}
+		d.numbers[key], d.sources[n] = n, sources
+		return n
+	}
+}
+
+// known returns what the document of that number was merged of, or nil.
+func (d *docNumbers) known(n int32) []configRef {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.sources[n]
+}
+
+var numberOf = func(key string, salt int) int32 {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%d/%s", salt, key))
+	return int32(binary.BigEndian.Uint32(sum[:4]))
+}
+
+// refsKey names a list of versions.
+func refsKey(refs []configRef) string {
+	var b []byte
+	for _, r := range refs {
+		b = fmt.Appendf(b, "%s@%d,", r.name, r.version)
+	}
+	return string(b)
+}
+
+func sha256Hex(b []byte) string {
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])
+}
