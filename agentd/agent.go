@@ -35,6 +35,7 @@ type Agent struct {
 	executor  *executor
 	session   *session
 	plugins   *inventory
+	applier   *applier
 }
 
 // New opens the data folder and reads the journal. It fails when another agent
@@ -61,6 +62,10 @@ func New(cfg Config) (*Agent, error) {
 }
 
 func open(cfg Config) (*Agent, error) {
+	root, err := configRoot(cfg.Dir, cfg.ConfigRoot)
+	if err != nil {
+		return nil, err
+	}
 	id, first, err := identity(cfg.Dir, cfg.ID)
 	if err != nil {
 		return nil, err
@@ -86,6 +91,11 @@ func open(cfg Config) (*Agent, error) {
 	a.outbox = newOutbox(a.outputs, a.log, a.metrics)
 	a.executor = newExecutor(cfg.Parallel)
 	a.executor.left, a.executor.start, a.executor.expire = a.left, a.start, a.expire
+	if a.applier, err = newApplier(cfg.Dir, root, hooks{a.allowed(hooksAllowed), cfg.StopGrace}, a.log); err != nil {
+		a.journal.close()
+		return nil, err
+	}
+	a.applier.steps = cfg.steps
 	a.session = newSession(a.describe, a.log)
 	a.plugins = newInventory(plugin.Folder(cfg.PluginDir), a.id, a.log, a.session.changed)
 	return a, nil
@@ -108,6 +118,8 @@ func (a *Agent) Register(mux *bus.Mux) {
 	on(mux, a.onCancel)
 	on(mux, a.onTargetAck)
 	on(mux, a.onGoodbye)
+	on(mux, a.onConfigOffer)
+	on(mux, a.onConfigContent)
 	bus.Handle(mux, func(p *bus.Peer, env *musterv1.Envelope, _ *musterv1.Probe) error { return a.onProbe(peer{p}, env) })
 	bus.Handle(mux, func(p *bus.Peer, env *musterv1.Envelope, m *musterv1.Nack) error { return a.onNack(peer{p}, env, m) })
 }
@@ -133,9 +145,12 @@ func (a *Agent) Run(ctx context.Context) error {
 	journalDone, stopJournal := start(alive, a.journal.run)
 	outboxDone, stopOutbox := start(alive, a.outbox.run)
 	pluginsDone, stopPlugins := start(ctx, func(ctx context.Context) { a.plugins.run(ctx, a.cfg.look) })
+	applierDone, stopApplier := start(ctx, a.applier.run)
 
 	a.executor.run(ctx)
 
+	stopApplier()
+	<-applierDone
 	stopPlugins()
 	<-pluginsDone
 	stopOutbox()
@@ -182,20 +197,34 @@ func (a *Agent) describe(link Link) *musterv1.Register {
 		Attributes:   attrs,
 		Tags:         a.cfg.Tags,
 		StartupTime:  timestamp(a.startup),
-		Capabilities: uint64(musterv1.AgentCapability_ACCEPTS_COMMANDS | musterv1.AgentCapability_ANSWERS_PROBES),
+		Capabilities: uint64(capabilities),
 		Journal:      a.journal.position(),
 		Commands:     a.ledger.commands(),
 	}
 	m.CommandTypes, m.Plugins = a.types()
-	return fit(m)
+	configs := a.applier.report()
+	m.Configs = configs
+	m = fit(m)
+	a.applier.owe(configs[len(m.Configs):])
+	return m
 }
+
+const capabilities = musterv1.AgentCapability_ACCEPTS_COMMANDS | musterv1.AgentCapability_ANSWERS_PROBES |
+	musterv1.AgentCapability_ACCEPTS_PIPELINE_CONFIGS | musterv1.AgentCapability_ACCEPTS_INSTANCE_CONFIGS
 
 // fit makes a Register no longer than a coordinator takes. What plugins say of
 // themselves can be left out; of commands that do not fit the coordinator asks
-// again, or it is told as Targets.
+// again, or it is told as Targets; configs that do not fit are told as
+// ConfigFeedback.
 func fit(m *musterv1.Register) *musterv1.Register {
 	if proto.Size(m) > maxRegister {
 		m.Plugins = names(m.Plugins)
+	}
+	if proto.Size(m) > maxRegister {
+		m.Configs = withoutReasons(m.Configs)
+	}
+	for proto.Size(m) > maxRegister && proto.Size(&musterv1.Register{Configs: m.Configs}) > maxRegister/2 {
+		m.Configs = m.Configs[:len(m.Configs)*3/4]
 	}
 	for proto.Size(m) > maxRegister && len(m.Commands) > 0 {
 		m.Commands = m.Commands[:len(m.Commands)*3/4]
@@ -206,6 +235,7 @@ func fit(m *musterv1.Register) *musterv1.Register {
 func (a *Agent) onDown(link Link, err error) {
 	a.log.Info("link lost", "addr", link.Addr(), "err", err)
 	a.outbox.gone(link)
+	a.applier.gone(link)
 	a.session.down(link)
 }
 
@@ -215,6 +245,7 @@ func (a *Agent) onRegistered(link Link, m *musterv1.Registered) error {
 	a.settle(m.SettledIds)
 	a.session.onRegistered(link, m)
 	a.outbox.use(link)
+	a.applier.use(link)
 	a.log.Info("registered", "addr", link.Addr(), "session", m.SessionId)
 	return nil
 }
@@ -228,6 +259,17 @@ func (a *Agent) onHeartbeatAck(link Link, m *musterv1.HeartbeatAck) error {
 func (a *Agent) onTargetAck(link Link, m *musterv1.TargetAck) error {
 	a.session.hear(link)
 	a.settle(m.CommandIds)
+	return nil
+}
+
+func (a *Agent) onConfigOffer(link Link, m *musterv1.ConfigOffer) error {
+	a.session.hear(link)
+	return a.applier.onOffer(link, m)
+}
+
+func (a *Agent) onConfigContent(link Link, m *musterv1.ConfigContent) error {
+	a.session.hear(link)
+	a.applier.onContent(m)
 	return nil
 }
 
@@ -253,6 +295,8 @@ func (a *Agent) onNack(link Link, env *musterv1.Envelope, m *musterv1.Nack) erro
 	switch {
 	case m.Type == targetType && m.Reason == musterv1.Nack_RETRY:
 		a.outbox.refused(m.Field)
+	case m.Type == feedbackType && m.Reason == musterv1.Nack_RETRY:
+		a.applier.onRefused()
 	case m.Type == targetType && env.InReplyTo != "" && (m.Reason == musterv1.Nack_INVALID || m.Reason == musterv1.Nack_MALFORMED):
 		a.onRefusedReport(env.InReplyTo, m)
 	default:

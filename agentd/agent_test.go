@@ -58,7 +58,7 @@ func TestAgentRegistersInFull(t *testing.T) {
 	runAgent(t, n, Config{Dir: t.TempDir(), ID: "web-1", Version: "1.2", Tags: map[string]string{"env": "prod"}, Allow: []string{"exec"}})
 	r := c.registered(t)
 	if r.AgentId != "web-1" || r.RunId == "" || r.Tags["env"] != "prod" || r.Attributes.Version != "1.2" || r.Attributes.Pid != uint32(os.Getpid()) ||
-		r.Attributes.Hostname == "" || r.Attributes.Os != "linux" || r.Journal.Epoch == "" || r.SequenceNum != 1 || r.Capabilities&9 != 9 ||
+		r.Attributes.Hostname == "" || r.Attributes.Os != "linux" || r.Journal.Epoch == "" || r.SequenceNum != 1 || r.Capabilities&15 != 15 ||
 		r.StartupTime == nil || fmt.Sprint(r.CommandTypes) != "[ping exec]" || r.Attributes.Extras["journal_damage"] != "" {
 		t.Errorf("got %v", r)
 	}

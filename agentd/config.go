@@ -21,7 +21,9 @@ type Config struct {
 	Version   string            // of the agent software
 	Tags      map[string]string //
 	PluginDir string            // (no plugins)
-	Allow     []string          // built-in types that this agent must allow: exec (none)
+	Allow     []string          // what this agent must allow: the built-in type exec, and the hooks of configs (none)
+
+	ConfigRoot string // folder below which configs are put; it must exist, and not hold Dir (Dir/configs, made if missing)
 
 	StopGrace time.Duration // between TERM and KILL of a program (10s)
 	Parallel  int           // programs at once (4)
@@ -34,6 +36,7 @@ type Config struct {
 
 	clock  clock         // (the machine's)
 	window int           // settled ids that are remembered (10,000)
+	steps  func(string)  // called at each step of a config (nil)
 	look   time.Duration // how often the plugin folder is looked at (2s)
 }
 
@@ -71,8 +74,8 @@ func (c Config) check() error {
 		return err
 	}
 	for _, name := range c.Allow {
-		if name != execType {
-			return fmt.Errorf("agent: --allow %s: only %s can be allowed", name, execType)
+		if name != execType && name != hooksAllowed {
+			return fmt.Errorf("agent: --allow %s: only %s and %s can be allowed", name, execType, hooksAllowed)
 		}
 	}
 	if c.PluginDir != "" {

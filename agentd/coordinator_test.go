@@ -34,7 +34,10 @@ type fakeCoordinator struct {
 	busy      []string
 	nacks     []*musterv1.Nack
 	goodbyes  int
-	changed   chan struct{} // closed and replaced with each message
+	statuses  []*musterv1.ConfigStatus // told by ConfigFeedback
+	fetches   []*musterv1.FetchConfig
+	serveFile func(*musterv1.FetchConfig) *musterv1.ConfigContent // nil: nothing comes
+	changed   chan struct{}                                       // closed and replaced with each message
 }
 
 // serve runs a coordinator on ln until the test ends.
@@ -89,6 +92,13 @@ func serve(t *testing.T, ln net.Listener) *fakeCoordinator {
 	handle(mux, c, func(_ *bus.Peer, m *musterv1.Busy) { c.busy = append(c.busy, m.CommandId) })
 	handle(mux, c, func(_ *bus.Peer, m *musterv1.Nack) { c.nacks = append(c.nacks, m) })
 	handle(mux, c, func(*bus.Peer, *musterv1.Goodbye) { c.goodbyes++ })
+	handle(mux, c, func(_ *bus.Peer, m *musterv1.ConfigFeedback) { c.statuses = append(c.statuses, m.Configs...) })
+	handle(mux, c, func(p *bus.Peer, m *musterv1.FetchConfig) {
+		c.fetches = append(c.fetches, m)
+		if c.serveFile != nil {
+			_ = p.Send(c.serveFile(m))
+		}
+	})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- bus.NewRouter(bus.Config{}, mux).Serve(ctx, ln, bus.Null()) }()

@@ -284,6 +284,7 @@ func jitter(d time.Duration) time.Duration {
 var (
 	registerType = string((*musterv1.Register)(nil).ProtoReflect().Descriptor().FullName())
 	targetType   = string((*musterv1.Target)(nil).ProtoReflect().Descriptor().FullName())
+	feedbackType = string((*musterv1.ConfigFeedback)(nil).ProtoReflect().Descriptor().FullName())
 )
 
 // timestamp is nil for a time that is not known.

@@ -35,7 +35,8 @@ func Flags() []cli.Flag {
 		&cli.StringSliceFlag{Name: "tag", Usage: "tag `NAME=VALUE`; may be repeated, a comma separates several", EnvVars: []string{"MUSTER_AGENT_TAGS"}},
 		&cli.StringSliceFlag{Name: "tags-from-env", Usage: "a tag from the variable `NAME`, if it is set; may be repeated", EnvVars: []string{"MUSTER_AGENT_TAGS_FROM_ENV"}},
 		&cli.StringFlag{Name: "plugins", Usage: "folder `DIR` of plugins: each program in it is a command type", EnvVars: []string{"MUSTER_AGENT_PLUGINS"}},
-		&cli.StringSliceFlag{Name: "allow", Usage: "allow the built-in `TYPE` exec, which runs any program; without it exec is rejected", EnvVars: []string{"MUSTER_AGENT_ALLOW"}},
+		&cli.StringSliceFlag{Name: "allow", Usage: "allow `WHAT`: exec, the built-in type that runs any program, or hooks, the programs that configs name; may be repeated", EnvVars: []string{"MUSTER_AGENT_ALLOW"}},
+		&cli.StringFlag{Name: "config-root", Usage: "folder `DIR` below which configs are put; it must exist (default: configs in the data folder)", EnvVars: []string{"MUSTER_AGENT_CONFIG_ROOT", "MUSTER_CONFIG_ROOT"}},
 		&cli.DurationFlag{Name: "stop-grace", Usage: "`TIME` that a program has between TERM and KILL", Value: 10 * time.Second, EnvVars: []string{"MUSTER_AGENT_STOP_GRACE"}},
 		&cli.StringFlag{Name: "log", Usage: "`LEVEL`: debug, info, warn or error", Value: "info", EnvVars: []string{"MUSTER_AGENT_LOG"}},
 	}
@@ -67,14 +68,15 @@ func Run(ctx context.Context, c *cli.Context) (err error) {
 		return err
 	}
 	agent, err := agentd.New(agentd.Config{
-		Dir:       c.String("data"),
-		ID:        c.String("id"),
-		Version:   version(),
-		Tags:      tags,
-		PluginDir: c.String("plugins"),
-		Allow:     c.StringSlice("allow"),
-		StopGrace: c.Duration("stop-grace"),
-		Log:       log,
+		Dir:        c.String("data"),
+		ID:         c.String("id"),
+		Version:    version(),
+		Tags:       tags,
+		PluginDir:  c.String("plugins"),
+		Allow:      c.StringSlice("allow"),
+		ConfigRoot: c.String("config-root"),
+		StopGrace:  c.Duration("stop-grace"),
+		Log:        log,
 	})
 	if err != nil {
 		return err
