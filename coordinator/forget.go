@@ -49,6 +49,7 @@ func (c *Coordinator) forget(id string, why error, sure func(*agent) bool) (stor
 	a.stopTimersLocked()
 	next, waits := a.endContestLocked()
 	c.fleet.removeLocked(a)
+	c.groups.touch(id)
 	c.fleet.mu.Unlock()
 	c.configs.forget(id)
 
@@ -126,10 +127,8 @@ func (l *ledger) idle(agent string) bool {
 // awaitIdle waits until every target of an agent is final.
 func (l *ledger) awaitIdle(ctx context.Context, agent string) error {
 	for {
-		l.mu.Lock()
-		idle, moved := l.queues[agent] == nil, l.moved
-		l.mu.Unlock()
-		if idle {
+		moved := l.next()
+		if l.idle(agent) {
 			return nil
 		}
 		select {

@@ -186,6 +186,19 @@ func TestN103AgentIsInItsGroupsWhenItRegisters(t *testing.T) {
 	})
 }
 
+func TestDeletedAgentIsInNoGroup(t *testing.T) {
+	fleetTest(t, func(t *testing.T, r *rig) {
+		r.group("all", "true", "a")
+		a := r.peer("a").join()
+		r.wantMembers("all", "a")
+		a.leave()
+		if _, err := (&agentService{c: r.c}).DeleteAgent(t.Context(), &musterv1.DeleteAgentRequest{Id: "a"}); err != nil {
+			t.Fatal(err)
+		}
+		r.wantMembers("all")
+	})
+}
+
 func TestGroupOfAStatus(t *testing.T) {
 	fleetTest(t, func(t *testing.T, r *rig) {
 		r.group("up", `status == "ONLINE"`)

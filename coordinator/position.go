@@ -38,6 +38,13 @@ func (p *position) reached(rev store.Rev) <-chan struct{} {
 	return p.moved
 }
 
+// next returns the channel that is closed when another commit is applied.
+func (p *position) next() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.moved
+}
+
 // await waits until a commit is applied, so that whoever made it finds its
 // effect at once.
 func (p *position) await(ctx context.Context, rev store.Rev) error {
