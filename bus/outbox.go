@@ -40,13 +40,19 @@ type batch struct {
 // Batches are shared by all peers, so that an idle one has none.
 var batches = sync.Pool{New: func() any { return new(batch) }}
 
-// whole says whether copies are all there is, and so can be written as they are.
-func (b *batch) whole() bool {
+// whole is all of the batch in one piece, or nil: then it has to be put together.
+func (b *batch) whole() []byte {
+	if len(b.messages) == 1 {
+		return b.messages[0]
+	}
 	size := 0
 	for _, message := range b.messages {
 		size += len(message)
 	}
-	return size == len(b.copies)
+	if size == len(b.copies) {
+		return b.copies
+	}
+	return nil
 }
 
 func (b *batch) release() {
@@ -65,11 +71,60 @@ type pong struct {
 	context [maxPingContext]byte
 }
 
-// push queues an encoded message, or a copy of one that is only lent.
+// push queues an encoded message, or a copy of one that is only lent, for the
+// reader or a writer to write.
 func (o *outbox) push(message []byte, lent bool) error {
-	cfg := &o.p.bus.cfg
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if err := o.queueLocked(message, lent); err != nil {
+		return err
+	}
+	if !o.leftToReaderLocked() {
+		o.startLocked()
+	}
+	return nil
+}
+
+// pushNow queues an encoded message, and writes as much as the kernel takes at
+// once if nobody else is to write: one message to each of many peers needs no
+// writer for each.
+func (o *outbox) pushNow(message []byte) error {
+	b, answer, err := o.pushAndTake(message)
+	if b != nil {
+		o.writeNow(b, answer)
+		o.writers.Done()
+	}
+	return err
+}
+
+// pushAndTake queues a message, and gives the queue to the caller if it is the
+// one to write. Then close waits for it as for a writer.
+func (o *outbox) pushAndTake(message []byte) (*batch, pong, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if err := o.queueLocked(message, false); err != nil {
+		return nil, pong{}, err
+	}
+	switch {
+	case o.leftToReaderLocked():
+		return nil, pong{}, nil
+	case o.writing || o.bytes+o.messages*o.sealing > corkedBytes:
+		o.startLocked()
+		return nil, pong{}, nil
+	}
+	o.writing = true
+	o.writers.Add(1)
+	b, answer := o.takeLocked()
+	return b, answer, nil
+}
+
+// leftToReaderLocked reports whether the reader will write what is queued, soon.
+func (o *outbox) leftToReaderLocked() bool {
+	return o.corked.Load() && o.bytes+o.messages*o.sealing <= corkedBytes
+}
+
+func (o *outbox) queueLocked(message []byte, lent bool) error {
+	cfg := &o.p.bus.cfg
 	if o.closing {
 		return ErrNoPeer
 	}
@@ -88,9 +143,6 @@ func (o *outbox) push(message []byte, lent bool) error {
 	o.queue.messages = append(o.queue.messages, message)
 	o.messages++
 	o.bytes += len(message)
-	if !o.corked.Load() || o.bytes+o.messages*o.sealing > corkedBytes {
-		o.startLocked()
-	}
 	return nil
 }
 

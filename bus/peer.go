@@ -127,7 +127,10 @@ func (p *Peer) send(env *musterv1.Envelope, m proto.Message) error {
 	if err != nil {
 		return err
 	}
-	return p.sendFrames(f, len(f.wire) <= smallMessage)
+	if err := p.fits(f); err != nil {
+		return err
+	}
+	return p.sent(f, p.out.push(f.wire, len(f.wire) <= smallMessage))
 }
 
 // Small messages are encoded into shared room and copied from there into the
@@ -137,11 +140,17 @@ const smallMessage = 512
 var rooms = sync.Pool{New: func() any { return new([smallMessage]byte) }}
 
 // SendFrames is Send for a message that was encoded before, perhaps for many
-// peers.
-func (p *Peer) SendFrames(f Frames) error { return p.sendFrames(f, false) }
+// peers. When nothing is queued for the peer it hands the message to the kernel
+// itself, so Send is better for several messages in a row.
+func (p *Peer) SendFrames(f Frames) error {
+	if err := p.fits(f); err != nil {
+		return err
+	}
+	return p.sent(f, p.out.pushNow(f.wire))
+}
 
-// sendFrames queues f; lent says that its bytes are good only until it returns.
-func (p *Peer) sendFrames(f Frames, lent bool) error {
+// fits checks f against the limit of a message.
+func (p *Peer) fits(f Frames) error {
 	limit := p.bus.cfg.MaxMessage
 	if !p.router && p.promoted.Load() == 0 {
 		limit = min(limit, p.bus.cfg.MaxUnregistered) // the router would cut us
@@ -149,11 +158,15 @@ func (p *Peer) sendFrames(f Frames, lent bool) error {
 	if f.size > limit {
 		return fmt.Errorf("bus: %s of %d bytes, limit %d", f.typ, f.size, limit)
 	}
-	if err := p.out.push(f.wire, lent); err != nil {
-		return err
-	}
-	p.bus.metrics.sent.count(f.typ)
 	return nil
+}
+
+// sent counts f, unless there was an error.
+func (p *Peer) sent(f Frames, err error) error {
+	if err == nil {
+		p.bus.metrics.sent.count(f.typ)
+	}
+	return err
 }
 
 // Close ends the link: nothing more is dispatched, what is queued is sent, for

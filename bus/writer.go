@@ -34,14 +34,20 @@ func (o *outbox) write(rest []byte, messages, bytes int) {
 // sent as far as the kernel takes it at once, which is cheaper than to wake a
 // writer; a writer gets what is left.
 func (o *outbox) uncork() {
-	b, answer, ok := o.claim()
-	if !ok {
-		return
+	if b, answer, ok := o.claim(); ok {
+		o.writeNow(b, answer)
 	}
-	if o.p.crypt == nil && !answer.due && b.whole() {
-		o.writeOut(b.copies, len(b.messages), len(b.copies))
-		b.release()
-		return
+}
+
+// writeNow writes what was taken from the queue, which fits into one buffer, as
+// far as the kernel takes it at once.
+func (o *outbox) writeNow(b *batch, answer pong) {
+	if o.p.crypt == nil && !answer.due {
+		if wire := b.whole(); wire != nil {
+			o.writeOut(wire, len(b.messages), len(wire))
+			b.release()
+			return
+		}
 	}
 	buf := writerBuffers.Get().(*[writerBuffer]byte)
 	defer writerBuffers.Put(buf)
@@ -50,8 +56,7 @@ func (o *outbox) uncork() {
 	o.writeOut(w.buf, w.held, w.bytes)
 }
 
-// writeOut writes what claim gave: so many messages, and their bytes before they
-// were sealed.
+// writeOut writes so many messages, and their bytes before they were sealed.
 func (o *outbox) writeOut(wire []byte, messages, size int) {
 	n := o.p.in.direct.write(wire)
 	if n == len(wire) {

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/musterhq/muster/bus"
 	musterv1 "github.com/musterhq/muster/proto/muster/v1"
 )
 
@@ -53,7 +54,10 @@ func (k *acker) run(ctx context.Context) error {
 		pause(ctx, ackDelay)
 		for s, ids := range k.take() {
 			for part := range parts(ids, 1000) {
-				quiet(s.peer.Send(&musterv1.TargetAck{CommandIds: part})) // lost, the report comes again
+				f, err := bus.Seal(nil, &musterv1.TargetAck{CommandIds: part})
+				if err == nil {
+					quiet(s.peer.SendFrames(f)) // lost, the report comes again
+				}
 			}
 		}
 	}
