@@ -14,7 +14,8 @@ type heldConfig struct {
 	seen    fileStamp
 	looking bool // somebody reads what is in place
 
-	told *musterv1.ConfigStatus // last; nil: nothing
+	told     *musterv1.ConfigStatus // last; nil: nothing
+	reported *musterv1.ConfigStatus // in the last Register
 
 	waiting *offer // to be applied, the newest there is
 	due     time.Time
