@@ -162,6 +162,24 @@ func (c *client) jsonWith(ctx context.Context, method, path string, query url.Va
 	return nil
 }
 
+// remove deletes a resource; with an etag only as it was then.
+func (c *client) remove(ctx context.Context, path, etag string) error {
+	resp, err := c.do(ctx, "DELETE", path, nil, ifMatch(etag), nil)
+	if err != nil {
+		return err
+	}
+	return resp.Body.Close()
+}
+
+// ifMatch is the header that asks for a resource as it was with the etag ("":
+// as it may be).
+func ifMatch(etag string) http.Header {
+	if etag == "" {
+		return nil
+	}
+	return http.Header{"If-Match": {strconv.Quote(etag)}}
+}
+
 // list walks the pages of a collection, at most limit rows (0: all).
 func (c *client) list(ctx context.Context, path, key string, limit int) ([]json.RawMessage, error) {
 	return c.listWhere(ctx, path, key, nil, limit)

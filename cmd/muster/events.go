@@ -18,7 +18,7 @@ func eventsCommand() *cli.Command {
 		Name:  "events",
 		Usage: "follow what changes, until Ctrl-C",
 		Flags: serverFlags(
-			&cli.StringSliceFlag{Name: "kinds", Usage: "only these `KINDS`: agent, command, target", EnvVars: []string{"MUSTER_KINDS"}},
+			&cli.StringSliceFlag{Name: "kinds", Usage: "only these `KINDS`: agent, command, target, group, config, config_status, rollout", EnvVars: []string{"MUSTER_KINDS"}},
 			outputFlag(),
 		),
 		Action: func(c *cli.Context) error {
@@ -89,7 +89,11 @@ func (f *follower) print(data []byte) error {
 	if err := json.Unmarshal(data, &e); err != nil {
 		return fmt.Errorf("event: %w", err)
 	}
-	_, err := fmt.Fprintf(f.stdout, "%s  %-8s %s\n", e.Time.Local().Format("15:04:05.000"), clean(e.Kind), clean(summary(e)))
+	text := summary(e)
+	if e.Deleted {
+		text += " deleted"
+	}
+	_, err := fmt.Fprintf(f.stdout, "%s  %-8s %s\n", e.Time.Local().Format("15:04:05.000"), clean(e.Kind), clean(text))
 	return err
 }
 
@@ -105,10 +109,26 @@ func summary(e event) string {
 			s += ": " + cut(lineOf([]byte(e.Target.Reason)), 72)
 		}
 		return s
+	case e.Group != nil:
+		return fmt.Sprintf("%s (%d agents)", e.Group.Name, e.Group.Size)
+	case e.Config != nil:
+		return fmt.Sprintf("%s version %d (%s)", e.Config.Name, e.Config.LatestVersion, bindingList(e.Config.Bindings))
+	case e.ConfigStatus != nil:
+		return statusSummary(*e.ConfigStatus)
+	case e.Rollout != nil:
+		return fmt.Sprintf("%s %s version %d %s (%s)", e.Rollout.ID, e.Rollout.Config, e.Rollout.Version, e.Rollout.State, e.Rollout.Counts)
 	case e.Kind == "resync":
 		return "events were missed; read the state again"
 	}
 	return ""
+}
+
+func statusSummary(s configStatus) string {
+	text := fmt.Sprintf("%s %s version %d %s", s.AgentID, s.Name, s.Version, s.Status)
+	if s.Reason != "" {
+		text += ": " + cut(lineOf([]byte(s.Reason)), 72)
+	}
+	return text
 }
 
 var errStreamEnded = errors.New("the server ended it")

@@ -2,7 +2,8 @@
 // operator's command line to it.
 //
 // Each group of subcommands begins in a file of its name: up.go, demo.go, run.go,
-// agents.go, commands.go, keys.go, events.go, store.go. The operator's ones speak
+// agents.go, commands.go, groups.go, configs.go, rollouts.go, keys.go,
+// events.go, store.go. The operator's ones speak
 // REST alone (client.go). Exit codes are in exit.go.
 package main
 
@@ -34,12 +35,14 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 		Usage: "command a fleet of agents",
 		Commands: []*cli.Command{
 			demoCommand(), upCommand(), runCommand(),
-			group("agents", "what is known of the agents", agentsListCommand(), agentsShowCommand(), agentsMaintenanceCommand()),
+			group("agents", "what is known of the agents",
+				agentsListCommand(), agentsShowCommand(), agentsConfigsCommand(), agentsMaintenanceCommand(), agentsDeleteCommand()),
 			group("commands", "what was run and what came of it",
 				commandsListCommand(), commandsShowCommand(), commandsTargetsCommand(), commandsOutputCommand(),
 				commandsControlCommand("cancel", "send nothing more, and stop what runs"),
 				commandsControlCommand("pause", "send nothing more until resume; what was sent goes on"),
 				commandsControlCommand("resume", "go on after pause, or after too many failures halted it")),
+			groupsCommand(), configsCommand(),
 			group("store", "the store file of a coordinator that does not run", storeCheckCommand(), storeCompactCommand(), storeExportCommand()),
 			eventsCommand(), keysCommand(), agentChildCommand(),
 		},

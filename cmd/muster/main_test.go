@@ -28,6 +28,7 @@ func TestUsageErrorsEndWith1(t *testing.T) {
 	for _, args := range []string{
 		"nonsense", "agents nonsense", "agents list --nonsense", "agents show", "agents show a b", "run --nonsense a1",
 		"commands output C1", "commands output C1 a1 --stream both", "agents list --server nonsense", "up --log loud", "up --keep-for 0s", "up --forget-after soon", "up --offline-commands never", "up --keep-commands 0", "up --keep-bytes 10GB", "commands cancel", "commands pause C1 C2", "agents maintenance a1", "up nonsense", "--nonsense",
+		"groups show", "groups put", "groups list web", "configs bind", "configs put nginx", "configs diff a b", "configs rollout nonsense", "configs rollout watch", "configs rollout pause",
 	} {
 		var stdout, stderr strings.Builder
 		code := run(t.Context(), append([]string{"muster"}, strings.Fields(args)...), &stdout, &stderr)

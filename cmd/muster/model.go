@@ -150,4 +150,10 @@ type event struct {
 	Agent   *agent    `json:"agent"`
 	Command *command  `json:"command"`
 	Target  *target   `json:"target"`
+
+	Group        *agentGroup    `json:"group"`
+	Config       *config        `json:"config"`
+	ConfigStatus *configStatus  `json:"config_status"`
+	Rollout      *configRollout `json:"rollout"`
+	Deleted      bool           `json:"deleted"` // the resource is gone
 }

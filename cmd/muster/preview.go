@@ -41,18 +41,14 @@ func (r *runner) preview(ctx context.Context, req *request) error {
 // checkShare asks for --yes when a command is for more than half of a fleet
 // that is not small.
 func (r *runner) checkShare(ctx context.Context, req *request) error {
-	const small = 10
-	if r.yes || len(req.Target.Agents) > 0 && len(req.Target.Agents) <= small/2 {
+	if r.yes || len(req.Target.Agents) > 0 && len(req.Target.Agents) <= smallFleet/2 {
 		return nil
 	}
 	p, err := r.client.previewPage(ctx, req, url.Values{"page_size": {"1"}})
 	if err != nil {
 		return err
 	}
-	if p.Fleet > small && 2*p.Total > p.Fleet {
-		return usagef("this is for %d of %d agents; say --yes if you mean it, or --dry-run to see them", p.Total, p.Fleet)
-	}
-	return nil
+	return largeShare(r.yes, p.Total, p.Fleet)
 }
 
 func (c *client) previewPage(ctx context.Context, req *request, query url.Values) (p preview, err error) {

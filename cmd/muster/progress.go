@@ -63,33 +63,43 @@ func stateLine(cmd command) string {
 }
 
 // progressLine is such as "[======    ] 2/3  running 1, succeeded 2".
-func progressLine(c counts) string {
+func progressLine(c counts) string { return barLine(c.Total-c.open(), c.Total, countList(c)) }
+
+// barLine is a bar, and words about it.
+func barLine(done, total int, words string) string {
 	const width = 20
-	done := c.Total - c.open()
 	full := width
-	if c.Total > 0 {
-		full = width * done / c.Total
+	if total > 0 {
+		full = width * done / total
 	}
-	line := fmt.Sprintf("[%s%s] %d/%d", strings.Repeat("=", full), strings.Repeat(" ", width-full), done, c.Total)
-	if s := countList(c); s != "" {
-		line += "  " + s
+	line := fmt.Sprintf("[%s%s] %d/%d", strings.Repeat("=", full), strings.Repeat(" ", width-full), done, total)
+	if words != "" {
+		line += "  " + words
 	}
 	return line
 }
 
 // countList names the states that some target is in.
 func countList(c counts) string {
-	var parts []string
-	for _, state := range []struct {
-		name string
-		n    int
-	}{
+	return listOf([]counted{
 		{"queued", c.Queued}, {"sent", c.Sent}, {"received", c.Received}, {"running", c.Running}, {"succeeded", c.Succeeded},
 		{"failed", c.Failed}, {"timed out", c.TimedOut}, {"interrupted", c.Interrupted}, {"rejected", c.Rejected},
 		{"cancelled", c.Cancelled}, {"expired", c.Expired}, {"lost", c.Lost},
-	} {
-		if state.n > 0 {
-			parts = append(parts, fmt.Sprintf("%s %d", state.name, state.n))
+	})
+}
+
+// counted is how many are in a state.
+type counted struct {
+	name string
+	n    int
+}
+
+// listOf names the states that there are some in.
+func listOf(states []counted) string {
+	var parts []string
+	for _, s := range states {
+		if s.n > 0 {
+			parts = append(parts, fmt.Sprintf("%s %d", s.name, s.n))
 		}
 	}
 	return strings.Join(parts, ", ")

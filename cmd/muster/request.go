@@ -31,6 +31,7 @@ type selector struct {
 	Agents []string `json:"agents,omitempty"`
 	All    bool     `json:"all,omitempty"`
 	Where  string   `json:"where,omitempty"`
+	Groups []string `json:"groups,omitempty"`
 }
 
 func (s selector) String() string {
@@ -39,16 +40,18 @@ func (s selector) String() string {
 		return "all"
 	case s.Where != "":
 		return "where " + s.Where
+	case len(s.Groups) > 0:
+		return "groups " + strings.Join(s.Groups, ", ")
 	}
 	return strings.Join(s.Agents, ", ")
 }
 
 type rollout struct {
-	Canary       share  `json:"canary,omitempty"`
-	Batch        share  `json:"batch,omitempty"`
-	MaxFailures  share  `json:"max_failures,omitempty"`
-	PauseBetween string `json:"pause_between,omitempty"`
-	VanishAfter  string `json:"vanish_after,omitempty"`
+	Canary       share  `json:"canary,omitempty" yaml:"canary"`
+	Batch        share  `json:"batch,omitempty" yaml:"batch"`
+	MaxFailures  share  `json:"max_failures,omitempty" yaml:"max_failures"`
+	PauseBetween string `json:"pause_between,omitempty" yaml:"pause_between"`
+	VanishAfter  string `json:"vanish_after,omitempty" yaml:"vanish_after"`
 }
 
 func (r *rollout) String() string {
@@ -85,6 +88,7 @@ func requestFlags() []cli.Flag {
 		&cli.BoolFlag{Name: "all", Usage: "every agent that is known", EnvVars: []string{"MUSTER_RUN_ALL"}},
 		&cli.StringSliceFlag{Name: "tag", Aliases: []string{"l"}, Usage: "agents with the tag `NAME=VALUE`; may be repeated, a comma separates several; all must hold", EnvVars: []string{"MUSTER_RUN_TAGS"}},
 		&cli.StringFlag{Name: "where", Usage: "agents for which the `CEL` expression is true, such as 'os == \"linux\" && tags[\"env\"] != \"prod\"'", EnvVars: []string{"MUSTER_RUN_WHERE"}},
+		&cli.StringSliceFlag{Name: "group", Aliases: []string{"g"}, Usage: "the members of the `GROUP`; may be repeated, a comma separates several", EnvVars: []string{"MUSTER_RUN_GROUPS"}},
 		&cli.StringFlag{Name: "type", Usage: "command `TYPE`", Value: "exec", EnvVars: []string{"MUSTER_RUN_TYPE"}},
 		&cli.StringFlag{Name: "input", Usage: "input of the command as `JSON`; for exec, -- ARGV… writes it for you", EnvVars: []string{"MUSTER_RUN_INPUT"}},
 		&cli.StringFlag{Name: "name", Usage: "a `NAME` for people", EnvVars: []string{"MUSTER_RUN_NAME"}},
@@ -132,20 +136,20 @@ func selectorOf(c *cli.Context, agents []string) (selector, error) {
 	if where := c.String("where"); where != "" {
 		terms = append([]string{"(" + where + ")"}, terms...)
 	}
-	s := selector{Agents: agents, All: c.Bool("all"), Where: strings.Join(terms, " && ")}
+	s := selector{Agents: agents, All: c.Bool("all"), Where: strings.Join(terms, " && "), Groups: c.StringSlice("group")}
 	ways := 0
-	for _, used := range []bool{len(s.Agents) > 0, s.All, s.Where != ""} {
+	for _, used := range []bool{len(s.Agents) > 0, s.All, s.Where != "", len(s.Groups) > 0} {
 		if used {
 			ways++
 		}
 	}
 	switch ways {
 	case 0:
-		return s, &codedError{exitNoTargets, "no targets: name agents, or say --all, --tag or --where"}
+		return s, &codedError{exitNoTargets, "no targets: name agents, or say --all, --group, --tag or --where"}
 	case 1:
 		return s, nil
 	}
-	return s, usagef("name agents, or say --all, or choose by --tag and --where; not both")
+	return s, usagef("name agents, or say --all, or --group, or choose by --tag and --where; not both")
 }
 
 // tagTerms writes NAME=VALUE pairs as CEL.

@@ -16,7 +16,7 @@ func runCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "run",
 		Usage:     "run something on agents and wait for what comes of it",
-		ArgsUsage: "[AGENT… | --all | -l NAME=VALUE | --where CEL] [-- ARGV…]",
+		ArgsUsage: "[AGENT… | --all | -g GROUP | -l NAME=VALUE | --where CEL] [-- ARGV…]",
 		Description: "Exit codes: 0 all succeeded, 1 usage or server error, 2 some failed or the rollout was halted, 3 none failed but some were\n" +
 			"unreachable, cancelled, expired or lost, 4 no targets, 130 interrupted (the command goes on).",
 		Flags: serverFlags(append(requestFlags(),

@@ -148,6 +148,8 @@ func TestRunBuildsItsRequest(t *testing.T) {
 		{"--all --canary 1 --batch 10% --max-failures 2 --pause-between 5s --vanish-after 30s -- x", 0,
 			`"rollout":{"canary":"1","batch":"10%","max_failures":"2","pause_between":"5s","vanish_after":"30s"}`},
 		{"web-1 --label ticket=OPS-7 --label by=me --idempotent -- x", 0, `"idempotent":true,"labels":{"by":"me","ticket":"OPS-7"}`},
+		{"-g web,db -g eu -- x", 0, `"target":{"groups":["web","db","eu"]}`},
+		{"-g web -l env=prod -- x", 1, "not both"},
 		{"web-1 --all -- x", 1, "not both"},
 		{"web-1 -l env=prod -- x", 1, "not both"},
 		{"--all --where true -- x", 1, "not both"},
