@@ -60,7 +60,6 @@ func (c *Coordinator) forget(id string, why error, sure func(*agent) bool) (stor
 	if waits {
 		c.turnAway(next, errForgotten, deletedRetry)
 	}
-	c.groups.touch(id)
 	c.log.Info("agent forgotten", "agent", id, "why", why)
 	c.endTargets(id)
 	return c.removeRows(last), true

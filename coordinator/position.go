@@ -28,13 +28,6 @@ func (p *position) reach(rev store.Rev) {
 	}
 }
 
-// next is closed when more is applied than now.
-func (p *position) next() <-chan struct{} {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.moved
-}
-
 // reached returns nil when rev is applied, else the channel to wait on.
 func (p *position) reached(rev store.Rev) <-chan struct{} {
 	p.mu.Lock()
