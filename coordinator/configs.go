@@ -55,15 +55,8 @@ type overrides interface {
 	statusChanged(agent string, statuses []*musterv1.ConfigStatus)
 }
 
-// noOverrides is that of a coordinator without rollouts.
-type noOverrides struct{}
-
-func (noOverrides) version(_, _ string, bound int32) int32         { return bound }
-func (noOverrides) needs(string, int32) bool                       { return false }
-func (noOverrides) statusChanged(string, []*musterv1.ConfigStatus) {}
-
 func newConfigs(c *Coordinator) *configs {
-	k := &configs{c: c, m: newConfigMetrics(c.cfg.Metrics), catalog: newCatalog(c), rollouts: noOverrides{}, look: newWorklist(),
+	k := &configs{c: c, m: newConfigMetrics(c.cfg.Metrics), catalog: newCatalog(c), rollouts: c.rollouts, look: newWorklist(),
 		untidy: make(chan struct{}, 1), holdings: map[string]*holding{}, unsaved: map[string]struct{}{}}
 	k.desired = newDesired(k)
 	k.offers = newOfferings(k)

@@ -38,6 +38,7 @@ type Coordinator struct {
 	kept     *retention
 	groups   *groups
 	configs  *configs
+	rollouts *configRollouts
 	wanted   *configFollower // of what agents shall hold
 	from0    store.Rev       // the watch starts here
 	deciding sync.Mutex      // held while a decision about a command is stored
@@ -60,9 +61,11 @@ func New(ctx context.Context, s store.Store, cfg Config) (*Coordinator, error) {
 	c.quiet = newQuietLog()
 	c.dispatch = newDispatcher(s, c.ledger, c.fleet, cfg, c.metrics)
 	c.groups = newGroups(c)
+	c.rollouts = newConfigRollouts(c)
 	c.configs = newConfigs(c)
-	c.groups.onChange = append(c.groups.onChange, func(agents []string) { c.configs.look.wake(agents...) })
-	c.wanted = newConfigFollower(c, append([]configHook{c.groups.hook()}, c.configs.catalog.hooks(c.configs.look.wakeAll)...)...)
+	c.groups.onChange = append(c.groups.onChange, c.rollouts.groupsChanged, func(agents []string) { c.configs.look.wake(agents...) })
+	hooks := append([]configHook{c.groups.hook()}, c.configs.catalog.hooks(c.configs.look.wakeAll)...)
+	c.wanted = newConfigFollower(c, append(hooks, c.rollouts.hook())...)
 	if err := c.load(ctx); err != nil {
 		return nil, fmt.Errorf("coordinator: %w", err)
 	}
@@ -104,6 +107,7 @@ func (c *Coordinator) Run(ctx context.Context) error {
 	g.Go(func() error { return c.wanted.run(ctx) })
 	g.Go(func() error { return c.groups.run(ctx) })
 	g.Go(func() error { return c.configs.run(ctx) })
+	g.Go(func() error { return c.rollouts.run(ctx) })
 	err := g.Wait()
 	c.ledger.stop()
 	c.fleet.stop()

@@ -4,11 +4,9 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/musterhq/muster/coordinator/store"
 	musterv1 "github.com/musterhq/muster/proto/muster/v1"
@@ -51,7 +49,7 @@ func (s *groupService) PutGroup(ctx context.Context, req *musterv1.PutGroupReque
 	if n := len(s.c.groups.names()); old == nil && n >= maxGroups {
 		return nil, fail(codes.ResourceExhausted, "TOO_MANY_GROUPS", fmt.Sprintf("there are %d groups, which is the limit", n))
 	}
-	row.UpdateTime = timestamppb.New(time.Now())
+	row.UpdateTime = s.c.nowStamp()
 	row.CreateTime = row.UpdateTime
 	if old != nil {
 		row.CreateTime = old.CreateTime

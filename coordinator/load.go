@@ -42,19 +42,28 @@ func (c *Coordinator) load(ctx context.Context) error {
 	if err := c.configs.loadHeld(ctx); err != nil {
 		return err
 	}
-	newest, err := c.store.Scan(ctx, spaceHistory, store.Range{Prefix: []byte(cmdPrefix), Limit: 1, Reverse: true})
+	lastCommand, err := c.newest(ctx, spaceHistory, cmdPrefix)
 	if err != nil {
 		return err
 	}
-	last := ""
-	for _, kv := range newest.Items {
-		last, _ = splitKey(kv.Key, cmdPrefix)
+	lastRollout, err := c.newest(ctx, spaceConfig, rolloutPrefix)
+	if err != nil {
+		return err
 	}
-	c.ids = newIDs(last)
+	c.ids = newIDs(max(lastCommand, lastRollout))
 	if err := c.sweepDrafts(ctx); err != nil { // as on a full disk; they do no harm
 		c.log.Error("target lists without a command are left for the next start", "err", err)
 	}
 	return c.loadOpen(ctx)
+}
+
+// newest returns the last id under a prefix, or "".
+func (c *Coordinator) newest(ctx context.Context, space store.Space, prefix string) (id string, err error) {
+	page, err := c.store.Scan(ctx, space, store.Range{Prefix: []byte(prefix), Limit: 1, Reverse: true})
+	for _, kv := range page.Items {
+		id, _ = splitKey(kv.Key, prefix)
+	}
+	return id, err
 }
 
 // loadOpen opens every command that has not ended, and sets where the watch

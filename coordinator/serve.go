@@ -35,6 +35,7 @@ func (c *Coordinator) ServeGRPC(ctx context.Context, ln net.Listener) error {
 	musterv1.RegisterKeysServer(srv, &keyService{c: c})
 	musterv1.RegisterGroupsServer(srv, &groupService{c: c})
 	musterv1.RegisterConfigsServer(srv, &configService{c: c})
+	musterv1.RegisterConfigRolloutsServer(srv, &configRolloutService{c: c, quit: ctx.Done()})
 	hs := health.NewServer()
 	healthv1.RegisterHealthServer(srv, hs)
 

@@ -465,8 +465,7 @@ func (x *RolloutOffers) GetPrevious() []int32 {
 	return nil
 }
 
-// RolloutOutcome says where agents stood that a rollout had reached, when it
-// went back or ended.
+// RolloutOutcome says where targets of a rollout stood when it went back or ended.
 type RolloutOutcome struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Targets       []*RolloutTarget       `protobuf:"bytes,1,rep,name=targets,proto3" json:"targets,omitempty"`

@@ -1,0 +1,91 @@
+package coordinator
+
+import (
+	"context"
+
+	"github.com/musterhq/muster/coordinator/store"
+	musterv1 "github.com/musterhq/muster/proto/muster/v1"
+)
+
+// keptRollouts is how many rollouts that have ended are kept, of all configs;
+// beyond that the oldest go.
+const keptRollouts = 1000
+
+// tidy removes what ended rollouts need no more, when some have ended.
+func (rs *configRollouts) tidy(ctx context.Context) error {
+	rs.mu.Lock()
+	ended := rs.closed
+	rs.closed = 0
+	rs.mu.Unlock()
+	if ended == 0 {
+		return nil
+	}
+	err := rs.removeOld(ctx)
+	if err != nil {
+		rs.mu.Lock()
+		rs.closed += ended // again, later
+		rs.mu.Unlock()
+	}
+	return err
+}
+
+func (rs *configRollouts) removeOld(ctx context.Context) error {
+	var ended []string
+	err := rs.c.each(ctx, spaceConfig, rolloutPrefix, func(kv store.KV) error {
+		row := &musterv1.ConfigRollout{}
+		if decode(kv.Key, kv.Value, row) == nil && row.EndTime != nil {
+			ended = append(ended, row.Id)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for i, id := range ended {
+		if err := rs.dropRows(ctx, spaceConfig, offeredPrefix+id+"/", nil); err != nil { // the outcome has it all
+			return err
+		}
+		if err := rs.dropRows(ctx, spaceBulk, targetsPrefix+id+"/", nil); err != nil {
+			return err
+		}
+		if i < len(ended)-keptRollouts {
+			if err := rs.remove(ctx, id); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// remove deletes what is left of a rollout, the row that names it last.
+func (rs *configRollouts) remove(ctx context.Context, id string) error {
+	if err := rs.dropRows(ctx, spaceBulk, outcomePrefix+id+"/", nil); err != nil {
+		return err
+	}
+	_, err := rs.c.store.Commit(ctx, store.Batch{Ops: []store.Op{{Kind: store.Delete, Space: spaceConfig, Key: rolloutKey(id)}}})
+	return err
+}
+
+// dropRows deletes the rows under a prefix that come after a key.
+func (rs *configRollouts) dropRows(ctx context.Context, space store.Space, prefix string, after []byte) error {
+	var ops []store.Op
+	drop := func() error {
+		if len(ops) == 0 {
+			return nil
+		}
+		_, err := rs.c.store.Commit(ctx, store.Batch{Ops: ops})
+		ops = nil
+		return err
+	}
+	err := eachRow(ctx, rs.c.store, space, []byte(prefix), after, func(kv store.KV) error {
+		ops = append(ops, store.Op{Kind: store.Delete, Space: space, Key: kv.Key})
+		if len(ops) == store.MaxOps {
+			return drop()
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return drop()
+}
