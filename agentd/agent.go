@@ -91,11 +91,10 @@ func open(cfg Config) (*Agent, error) {
 	a.outbox = newOutbox(a.outputs, a.log, a.metrics)
 	a.executor = newExecutor(cfg.Parallel)
 	a.executor.left, a.executor.start, a.executor.expire = a.left, a.start, a.expire
-	if a.applier, err = newApplier(cfg.Dir, root, hooks{a.allowed(hooksAllowed), cfg.StopGrace}, a.log); err != nil {
+	if a.applier, err = newApplier(cfg, root, hooks{a.allowed(hooksAllowed), cfg.StopGrace}, a.log); err != nil {
 		a.journal.close()
 		return nil, err
 	}
-	a.applier.steps = cfg.steps
 	a.session = newSession(a.describe, a.log)
 	a.plugins = newInventory(plugin.Folder(cfg.PluginDir), a.id, a.log, a.session.changed)
 	return a, nil

@@ -19,7 +19,8 @@ type applier struct {
 	hooks hooks
 	store configStore
 	log   *slog.Logger
-	steps func(string) // called at each step; may be nil
+	retry time.Duration // after the first attempt that failed
+	steps func(string)  // called at each step; may be nil
 
 	mu      sync.Mutex
 	held    map[configKey]*heldConfig
@@ -37,8 +38,8 @@ const (
 )
 
 // newApplier reads what an earlier agent left, and undoes what that did not end.
-func newApplier(dir, root string, h hooks, log *slog.Logger) (*applier, error) {
-	store, err := openConfigStore(dir, log)
+func newApplier(cfg Config, root string, h hooks, log *slog.Logger) (*applier, error) {
+	store, err := openConfigStore(cfg.Dir, log)
 	if err != nil {
 		return nil, err
 	}
@@ -47,7 +48,7 @@ func newApplier(dir, root string, h hooks, log *slog.Logger) (*applier, error) {
 		return nil, err
 	}
 	a := &applier{
-		root: root, hooks: h, store: store, log: log,
+		root: root, hooks: h, store: store, log: log, retry: cfg.retry, steps: cfg.steps,
 		held: map[configKey]*heldConfig{}, fetches: map[configKey]*fetch{}, untold: map[configKey]bool{},
 		wake: make(chan struct{}, 1), full: make(chan struct{}, 1),
 	}
@@ -114,8 +115,12 @@ func (a *applier) onOffer(link Link, m *musterv1.ConfigOffer) error {
 		}}})
 		return nil
 	}
-	apply, at := h.answer(o, time.Now())
+	apply, retry := h.answer(o)
 	if h.waiting = nil; apply {
+		at := time.Now()
+		if retry {
+			at = h.record.again(a.retry, at)
+		}
 		a.putLocked(h, o, at)
 	}
 	if h.busy != nil && apply {

@@ -37,6 +37,7 @@ type Config struct {
 	clock  clock         // (the machine's)
 	window int           // settled ids that are remembered (10,000)
 	steps  func(string)  // called at each step of a config (nil)
+	retry  time.Duration // after the first attempt of a config that failed (5s)
 	look   time.Duration // how often the plugin folder is looked at (2s)
 }
 
@@ -56,6 +57,7 @@ func (c Config) withDefaults() Config {
 	c.Held = cmp.Or(c.Held, 10_000)
 	c.OutputCap = cmp.Or(c.OutputCap, 1<<20)
 	c.window = cmp.Or(c.window, 10_000)
+	c.retry = cmp.Or(c.retry, firstRetry)
 	c.look = cmp.Or(c.look, 2*time.Second)
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)

@@ -51,7 +51,7 @@ func (a *applier) resume(h *heldConfig) {
 	case r.Stale && !h.resumed:
 		a.putLocked(h, &offer{reload: true, again: true, newer: make(chan struct{})}, time.Now())
 	case r.Again:
-		a.putLocked(h, retry(r.Last), r.again(time.Now()))
+		a.putLocked(h, retry(r.Last), r.again(a.retry, time.Now()))
 	}
 	h.resumed = true
 }

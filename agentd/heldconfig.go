@@ -55,9 +55,31 @@ func (h *heldConfig) isNothing() bool {
 	return h.busy == nil && h.waiting == nil && h.record.Placed == nil && h.record.Status == musterv1.ConfigStatus_UNSET
 }
 
-// Retries of one content: 5 s after the attempt before, then twice as long each
-// time, up to 10 min; so at most 13 in an hour. After an hour without one it
-// begins anew.
+// answer says what to do about an offer: nothing, or to apply it, at once or as
+// the retry that it is.
+func (h *heldConfig) answer(o *offer) (apply, retry bool) {
+	r := &h.record
+	switch {
+	case h.busy != nil:
+		return h.busy.reload || !h.busy.content.same(&o.content), false
+	case r.Last.same(&o.content):
+		return true, true
+	case o.Version == deletedVersion:
+		return r.Status != musterv1.ConfigStatus_DELETED, false
+	case h.changed != "" && r.Placed.same(&o.content):
+		return true, true
+	}
+	return !h.holds(&o.content) || r.Status != musterv1.ConfigStatus_APPLIED, false
+}
+
+// holds says whether a version is in place, and its program knows.
+func (h *heldConfig) holds(c *content) bool {
+	return h.record.Placed.same(c) && h.changed == "" && !h.record.Stale
+}
+
+// Retries of one content come after 5 s, then after twice as long each time, up
+// to 10 min; so there are at most 13 attempts in an hour. After an hour without
+// one it begins anew.
 const (
 	firstRetry   = 5 * time.Second
 	longestRetry = 10 * time.Minute
@@ -65,11 +87,11 @@ const (
 )
 
 // again is when content that was tried before may be tried next.
-func (r *configRecord) again(now time.Time) time.Time {
+func (r *configRecord) again(first time.Duration, now time.Time) time.Time {
 	if r.Tries == 0 || now.Sub(r.Tried) > quietTime {
 		return now
 	}
-	wait := min(firstRetry<<min(r.Tries-1, 10), longestRetry)
+	wait := min(first<<min(r.Tries-1, 10), longestRetry)
 	if r.Tried.After(now) { // the clock was set
 		return now.Add(wait)
 	}
@@ -78,37 +100,12 @@ func (r *configRecord) again(now time.Time) time.Time {
 
 // try counts an attempt.
 func (r *configRecord) try(c *content, now time.Time) {
-	if !c.same(r.lastTried()) || now.Sub(r.Tried) > quietTime {
+	last := r.Last
+	if last == nil {
+		last = r.Placed
+	}
+	if !last.same(c) || now.Sub(r.Tried) > quietTime {
 		r.Tries = 0
 	}
 	r.Tries, r.Tried = r.Tries+1, now
-}
-
-// lastTried is the content of the last attempt.
-func (r *configRecord) lastTried() *content {
-	if r.Last != nil {
-		return r.Last
-	}
-	return r.Placed
-}
-
-// answer says what to do about an offer: nothing, or to apply it, and when.
-func (h *heldConfig) answer(o *offer, now time.Time) (apply bool, at time.Time) {
-	r := &h.record
-	switch {
-	case h.busy != nil:
-		return h.busy.reload || !h.busy.content.same(&o.content), now
-	case o.Version == deletedVersion:
-		return r.Status != musterv1.ConfigStatus_DELETED, now
-	case r.Last.same(&o.content):
-		return true, r.again(now)
-	case h.changed != "" && r.Placed.same(&o.content):
-		return true, r.again(now)
-	}
-	return !h.holds(&o.content) || r.Status != musterv1.ConfigStatus_APPLIED, now
-}
-
-// holds says whether a version is in place, and its program knows.
-func (h *heldConfig) holds(c *content) bool {
-	return h.record.Placed.same(c) && h.changed == "" && !h.record.Stale
 }
