@@ -179,10 +179,8 @@ func (ap *application) check(ctx context.Context) error {
 		return rerr
 	case touched:
 		return errors.New("check_cmd changed the file in place, which was put back")
-	case ap.to.hash(ap.to.staged) != ap.o.Sha256:
-		return errors.New("check_cmd changed the staged file")
 	}
-	return nil
+	return ap.to.intact(ap.o.Sha256)
 }
 
 func (ap *application) announce() error {

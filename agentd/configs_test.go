@@ -1,6 +1,7 @@
 package agentd
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -25,6 +26,7 @@ type configRig struct {
 	net   *bustest.Net
 	cfg   Config
 	root  string
+	seen  string // the same as this process sees it, where that is different
 }
 
 func newConfigRig(t *testing.T, prepare ...func(*Agent)) *configRig {
@@ -165,7 +167,7 @@ func (r *configRig) wantFile(path, name, content string) {
 	if path == "" {
 		path = name
 	}
-	if got, err := os.ReadFile(r.file(path)); err != nil || string(got) != content {
+	if got, err := os.ReadFile(filepath.Join(cmp.Or(r.seen, r.root), path)); err != nil || string(got) != content {
 		r.t.Errorf("%s holds %.100q, want %.100q (%v)", path, got, content, err)
 	}
 }

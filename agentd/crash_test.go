@@ -43,7 +43,9 @@ func childAgent(dir, endpoint string) error {
 	if err := limitChild(dir); err != nil {
 		return err
 	}
-	a, err := New(Config{Dir: dir, ID: "a", Allow: []string{"exec"}, StopGrace: time.Second})
+	cfg := Config{Dir: dir, ID: "a", Allow: []string{"exec"}, StopGrace: time.Second}
+	takeConfigs(&cfg)
+	a, err := New(cfg)
 	if err != nil {
 		return err
 	}
@@ -72,7 +74,7 @@ func limitChild(dir string) error {
 			return fmt.Errorf("tmpfs: %w", err)
 		}
 	}
-	return nil
+	return limitConfigs()
 }
 
 // tellGoroutines prints how many there are at each SIGUSR1.
@@ -117,7 +119,7 @@ func startChild(t *testing.T, dir, endpoint string, env ...string) *child {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), append(env, "AGENTD_TEST_DIR="+dir, "AGENTD_TEST_ENDPOINT="+endpoint)...)
-	if slices.ContainsFunc(env, func(kv string) bool { return strings.HasPrefix(kv, "AGENTD_TEST_TMPFS=") }) {
+	if slices.ContainsFunc(env, mounts) {
 		cmd.SysProcAttr = ownMounts()
 	}
 	out, err := cmd.StdoutPipe()
@@ -131,6 +133,11 @@ func startChild(t *testing.T, dir, endpoint string, env ...string) *child {
 	c := &child{cmd: cmd, out: bufio.NewReader(out)}
 	t.Cleanup(c.kill)
 	return c
+}
+
+// mounts says whether a variable makes the agent mount something.
+func mounts(kv string) bool {
+	return strings.HasPrefix(kv, "AGENTD_TEST_TMPFS=") || strings.HasPrefix(kv, "AGENTD_TEST_MOUNT=")
 }
 
 // ownMounts gives a process a mount namespace, with a user namespace where

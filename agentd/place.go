@@ -34,6 +34,8 @@ type place struct {
 	staged string
 	aside  string // what was there, for a moment
 	gone   string // what was taken out of its place
+
+	noExchange bool // the file system cannot exchange or keep names: for tests
 }
 
 // hiddenPrefix begins the names of files that are only there for a while.
@@ -147,16 +149,30 @@ func (p *place) open(name string) (*os.File, error) {
 
 // hash is the SHA-256 of a file, hex; "" of what is not there or cannot be read.
 func (p *place) hash(name string) string {
+	sha, _ := p.read(name)
+	return sha
+}
+
+func (p *place) read(name string) (sha string, err error) {
 	f, err := p.open(name)
 	if err != nil {
-		return ""
+		return "", err
 	}
 	defer f.Close()
 	sum := sha256.New()
 	if _, err := io.Copy(sum, f); err != nil {
-		return ""
+		return "", err
 	}
-	return hex.EncodeToString(sum.Sum(nil))
+	return hex.EncodeToString(sum.Sum(nil)), nil
+}
+
+// intact checks that the staged file is as it was staged.
+func (p *place) intact(sha string) error {
+	got, err := p.read(p.staged)
+	if err == nil && got != sha {
+		err = errors.New("check_cmd changed the staged file")
+	}
+	return p.fault("stage", err)
 }
 
 // snapshot is a target as it was.
@@ -419,6 +435,9 @@ func (p *place) move(from, to string) error {
 }
 
 func (p *place) rename(from, to string, flags uint) error {
+	if p.noExchange {
+		return unix.EINVAL
+	}
 	fd := int(p.handle.Fd())
 	return unix.Renameat2(fd, from, fd, to, flags)
 }
