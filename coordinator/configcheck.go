@@ -25,7 +25,9 @@ const (
 	maxVersion      = 1<<31 - 1
 	keptVersions    = 100        // the newest of a config; older ones stay while they are bound or in a rollout
 	instanceName    = "instance" // of the merged document, on the wire
-	maxHeldConfigs  = 1024       // that an agent may tell of
+	maxHeldRow      = 200 << 10
+	shortReason     = 64
+	maxHeldConfigs  = 1024 // that an agent may tell of
 	maxInlineConfig = 64 << 10
 	maxPiece        = 256 << 10 // of content, in the store and on the wire
 )

@@ -5,18 +5,19 @@ import (
 	"fmt"
 	"slices"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/musterhq/muster/bus"
 	"github.com/musterhq/muster/coordinator/store"
 	musterv1 "github.com/musterhq/muster/proto/muster/v1"
 )
 
 // reported takes what an agent says when it registers. It is lenient: what this
-// program does not understand is left out and counted, the rest counts.
+// program does not understand is left out, the rest counts.
 func (k *configs) reported(list []*musterv1.ConfigStatus) []heldConfig {
 	held := make([]heldConfig, 0, len(list))
 	for _, m := range list {
 		if !validKind(m.Kind) || !agentIDForm.MatchString(m.Name) {
-			k.c.metrics.dropped("config_status")
 			continue
 		}
 		h := k.heldOf(m)
@@ -56,25 +57,24 @@ func (k *configs) registerOp(agent string, list []*musterv1.ConfigStatus) []stor
 		}
 		return []store.Op{heldOp(agent, held)}
 	}
+	held = o.claim(held)
 	if slices.EqualFunc(o.held, held, heldConfig.sameReport) && !o.unsaved {
 		return nil
 	}
-	return []store.Op{heldOp(agent, o.claim(held))}
+	return []store.Op{heldOp(agent, held)}
 }
 
-// claim marks those of held that were ours before.
-func (o *holding) claim(held []heldConfig) []heldConfig {
-	for i, h := range held {
-		was, ok := o.find(h.kind, h.name)
-		held[i].ours = ok && was.ours
-	}
-	return held
-}
-
+// heldOp is the write of what an agent holds. If the row would be too large,
+// reasons are cut.
 func heldOp(agent string, held []heldConfig) store.Op {
 	row := &musterv1.AgentConfigs{}
 	for _, h := range held {
 		row.Configs = append(row.Configs, h.row())
+	}
+	if proto.Size(row) > maxHeldRow {
+		for _, m := range row.Configs {
+			m.Reason = cutText(m.Reason, shortReason)
+		}
 	}
 	return store.Op{Kind: store.Put, Space: spaceFleet, Key: heldKey(agent), Value: encode(row)}
 }
@@ -83,17 +83,15 @@ func heldOp(agent string, held []heldConfig) store.Op {
 // stored. Offers begin when its session is in place.
 func (k *configs) onRegister(agent string, s *session, m *musterv1.Register) {
 	held := k.reported(m.Configs)
+	if len(held) < len(m.Configs) {
+		k.c.metrics.dropped("config_status")
+	}
 	want := k.desired.of(agent)
 	k.mu.Lock()
 	o := k.holdingLocked(agent)
-	before := o.held
-	o.held = o.claim(held)
+	changed := o.replace(held)
 	o.session, o.caps, o.offers, o.want = s, m.Capabilities, nil, want
 	o.markOurs()
-	changed := slices.DeleteFunc(slices.Clone(o.held), func(h heldConfig) bool {
-		i, ok := slices.BinarySearchFunc(before, h, compareHeld)
-		return ok && before[i].sameReport(h)
-	})
 	o.unsaved = false
 	k.mu.Unlock()
 	k.tell(agent, changed)
@@ -169,6 +167,9 @@ func (k *configs) cannotBe(o *holding, m *musterv1.ConfigStatus) (field, why str
 		return "reason", fmt.Sprintf("%d bytes, at most %d", len(m.Reason), maxReason)
 	}
 	h, held := o.find(m.Kind, m.Name)
+	if !held {
+		h, held = findHeld(o.left, m.Kind, m.Name)
+	}
 	f := o.offered(m.Kind, m.Name)
 	if !held && f == nil && (o.want == nil || o.want.version(m.Kind, m.Name) == 0) {
 		return "name", fmt.Sprintf("%.150q was not offered to this agent", m.Name)
@@ -181,6 +182,9 @@ func (k *configs) cannotBe(o *holding, m *musterv1.ConfigStatus) (field, why str
 	}
 	if m.Version != deletedVersion && !was(m.Version) {
 		return "version", fmt.Sprintf("%.150q has had no version %d", m.Name, m.Version)
+	}
+	if _, there := o.find(m.Kind, m.Name); !there && len(o.held) >= maxHeldConfigs {
+		return "name", fmt.Sprintf("%d configs of this agent are known, which is the limit", len(o.held))
 	}
 	return "", ""
 }

@@ -17,6 +17,7 @@ const deletedVersion = -1
 type holding struct {
 	want    *wantSet
 	held    []heldConfig // by kind and name; never changed in place, only replaced
+	left    []heldConfig // likewise: held before the agent registered, and not told of by then
 	session *session     // caps and offers are of this link
 	caps    uint64
 	offers  []offer // that are not settled
@@ -75,11 +76,51 @@ func (h heldConfig) gone() bool { return h.status == musterv1.ConfigStatus_DELET
 
 // find returns what is held of that name.
 func (o *holding) find(kind musterv1.Config_Kind, name string) (heldConfig, bool) {
-	i, ok := slices.BinarySearchFunc(o.held, heldConfig{kind: kind, name: name}, compareHeld)
+	return findHeld(o.held, kind, name)
+}
+
+func findHeld(list []heldConfig, kind musterv1.Config_Kind, name string) (heldConfig, bool) {
+	i, ok := slices.BinarySearchFunc(list, heldConfig{kind: kind, name: name}, compareHeld)
 	if !ok {
 		return heldConfig{}, false
 	}
-	return o.held[i], true
+	return list[i], true
+}
+
+// replace takes what an agent says when it registers for what is held. What it
+// does not tell of, for want of room, it may tell of later. It returns what is
+// different.
+func (o *holding) replace(held []heldConfig) (changed []heldConfig) {
+	before := o.held
+	o.held = o.claim(held)
+	o.left = nil
+	for _, h := range before {
+		if _, ok := o.find(h.kind, h.name); !ok {
+			o.left = append(o.left, h)
+		}
+	}
+	for _, h := range o.held {
+		if was, ok := findHeld(before, h.kind, h.name); !ok || !was.sameReport(h) {
+			changed = append(changed, h)
+		}
+	}
+	return changed
+}
+
+// claim marks those of held that were ours before. A Register may have no room
+// for reasons: they are kept.
+func (o *holding) claim(held []heldConfig) []heldConfig {
+	for i, h := range held {
+		was, ok := o.find(h.kind, h.name)
+		if !ok {
+			continue
+		}
+		held[i].ours = was.ours
+		if h.reason == "" && h.status == was.status && h.version == was.version {
+			held[i].reason = was.reason
+		}
+	}
+	return held
 }
 
 // put replaces what is held of a name.
