@@ -21,7 +21,9 @@ import (
 // What an agent holds and shall not hold is taken away only if it is known to be
 // of this store: it was wanted of that agent before, or it is a version that
 // this store has given, of a config that is there or was deleted. Anything else
-// is left alone, so that a coordinator with an empty store deletes nothing.
+// is left alone, so that a coordinator with an empty store deletes nothing. And
+// what this store has not seen an agent take is offered once, although the number
+// of the version is right: it may be a version of another store.
 type configs struct {
 	c        *Coordinator
 	m        *configMetrics

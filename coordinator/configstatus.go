@@ -189,11 +189,17 @@ func (k *configs) count(list ...*musterv1.Config) {
 // count adds an agent to the counts of what it shall hold.
 func (o *holding) count(n *musterv1.ConfigCounts, kind musterv1.Config_Kind, name string, version int32) {
 	n.Total++
-	switch o.standing(kind, name, version) {
-	case standsRight:
-		n.Applied++
+	s := o.standing(kind, name, version)
+	if h, _ := o.find(kind, name); s == standsUnsure && h.status == musterv1.ConfigStatus_APPLIED {
+		s = standsRight // as far as anybody knows
+	} else if s == standsUnsure {
+		s = standsFailed
+	}
+	switch s {
 	case standsStarted:
 		n.Applying++
+	case standsRight:
+		n.Applied++
 	case standsFailed:
 		n.Failed++
 	default:

@@ -137,8 +137,10 @@ func (k *configs) onFeedback(agent string, s *session, list []*musterv1.ConfigSt
 		k.m.statuses.Inc()
 		h := k.heldOf(m)
 		was, known := o.find(h.kind, h.name)
+		f := o.offered(h.kind, h.name)
 		h.ours = true
-		if known && was.sameReport(h) && was.ours {
+		h.sure = known && was.sure && was.version == h.version || f != nil && f.version == h.version
+		if known && was.sameReport(h) && was.ours && was.sure == h.sure {
 			continue
 		}
 		o.put(h)
@@ -318,7 +320,7 @@ func (k *configs) loadHeld(ctx context.Context) error {
 		held := make([]heldConfig, 0, len(row.Configs))
 		for _, m := range row.Configs {
 			h := k.heldOf(m)
-			h.ours, h.stale = m.WantedVersion != 0, true
+			h.ours, h.sure, h.stale = m.WantedVersion&rowOurs != 0, m.WantedVersion&rowSure != 0, true
 			held = append(held, h)
 		}
 		k.mu.Lock()

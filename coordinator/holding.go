@@ -34,6 +34,7 @@ type heldConfig struct {
 	kind    musterv1.Config_Kind
 	status  musterv1.ConfigStatus_Status
 	ours    bool // it was wanted of this agent once: it may be taken away
+	sure    bool // the version is one of this store, not one of the same number from another
 	stale   bool // told when it registered, and not since
 }
 
@@ -52,7 +53,7 @@ func compareHeld(a, b heldConfig) int {
 
 // sameReport reports whether an agent says the same.
 func (h heldConfig) sameReport(o heldConfig) bool {
-	o.ours, o.stale = h.ours, h.stale
+	o.ours, o.sure, o.stale = h.ours, h.sure, h.stale
 	return h == o
 }
 
@@ -62,11 +63,20 @@ func (h heldConfig) message(agent string, wanted int32) *musterv1.ConfigStatus {
 		RunningVersion: h.running, Reason: h.reason, AgentId: agent, WantedVersion: wanted}
 }
 
-// row is the config as it is stored: WantedVersion keeps that it is ours.
+// Bits that a stored row keeps in wanted_version.
+const (
+	rowOurs = 1 << iota
+	rowSure
+)
+
+// row is the config as it is stored.
 func (h heldConfig) row() *musterv1.ConfigStatus {
 	m := h.message("", 0)
 	if h.ours {
-		m.WantedVersion = 1
+		m.WantedVersion |= rowOurs
+	}
+	if h.sure {
+		m.WantedVersion |= rowSure
 	}
 	return m
 }
@@ -107,7 +117,7 @@ func (o *holding) replace(held []heldConfig) (changed []heldConfig) {
 	return changed
 }
 
-// claim marks those of held that were ours before. A Register may have no room
+// claim marks those of held that were known to be ours before. A Register may have no room
 // for reasons: they are kept.
 func (o *holding) claim(held []heldConfig) []heldConfig {
 	for i, h := range held {
@@ -115,7 +125,7 @@ func (o *holding) claim(held []heldConfig) []heldConfig {
 		if !ok {
 			continue
 		}
-		held[i].ours = was.ours
+		held[i].ours, held[i].sure = was.ours, was.sure && was.version == h.version
 		if h.reason == "" && h.status == was.status && h.version == was.version {
 			held[i].reason = was.reason
 		}
@@ -158,6 +168,7 @@ type standing int
 
 const (
 	standsNot     standing = iota // it has to be offered
+	standsUnsure                  // likewise: the number is right, but may be that of another store
 	standsStarted                 // it is being applied
 	standsRight
 	standsFailed // it is not offered again
@@ -170,15 +181,20 @@ func (o *holding) standing(kind musterv1.Config_Kind, name string, version int32
 	if !ok || h.version != version {
 		return standsNot
 	}
-	switch h.status {
-	case musterv1.ConfigStatus_APPLIED:
-		if h.running == version {
-			return standsRight
-		}
-	case musterv1.ConfigStatus_FAILED:
-		return standsFailed
-	case musterv1.ConfigStatus_APPLYING:
+	switch {
+	case h.status == musterv1.ConfigStatus_APPLYING && !h.stale:
 		return standsStarted
+	case h.status == musterv1.ConfigStatus_APPLIED && h.running == version:
+		return sureOr(standsRight, h)
+	case h.status == musterv1.ConfigStatus_FAILED:
+		return sureOr(standsFailed, h)
 	}
 	return standsNot
+}
+
+func sureOr(s standing, h heldConfig) standing {
+	if !h.sure {
+		return standsUnsure
+	}
+	return s
 }

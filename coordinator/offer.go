@@ -42,10 +42,14 @@ func (k *configs) serve(ctx context.Context, agent string) {
 	}
 	var due []offerKey
 	var next time.Time
+	var sure bool
 	if s != nil && s == o.session {
-		due, next = k.dueLocked(o, now)
+		due, next, sure = k.dueLocked(o, now)
 	}
 	k.mu.Unlock()
+	if sure {
+		k.save(agent)
+	}
 	for i, key := range due {
 		if !k.offer(ctx, agent, s, key, want) {
 			k.withdraw(agent, s, due[i:])
@@ -58,8 +62,9 @@ func (k *configs) serve(ctx context.Context, agent string) {
 }
 
 // dueLocked returns what to offer now, and notes that it is offered. next is
-// when it is worth asking again; zero: no need.
-func (k *configs) dueLocked(o *holding, now time.Time) (due []offerKey, next time.Time) {
+// when it is worth asking again; zero: no need. sure says that there is something
+// to be stored.
+func (k *configs) dueLocked(o *holding, now time.Time) (due []offerKey, next time.Time, sure bool) {
 	missing := k.missingLocked(o)
 	o.offers = slices.DeleteFunc(o.offers, func(f offer) bool { return !o.open(f, missing) })
 	for _, key := range missing {
@@ -71,6 +76,10 @@ func (k *configs) dueLocked(o *holding, now time.Time) (due []offerKey, next tim
 		if f.version != key.version {
 			*f = offer{kind: key.kind, name: key.name, version: key.version}
 		}
+		if f.tries > 0 && !now.Before(f.again) && o.confirm(key) {
+			sure = true
+			continue
+		}
 		if !now.Before(f.again) {
 			due = append(due, key)
 			f.again = now.Add(min(offerAgain<<min(f.tries, 8), offerAtLatest))
@@ -80,7 +89,19 @@ func (k *configs) dueLocked(o *holding, now time.Time) (due []offerKey, next tim
 			next = f.again
 		}
 	}
-	return due, next
+	return due, next, sure
+}
+
+// confirm notes that a version is the one of this store, when it had been
+// offered and the agent has said nothing: it would have told of a difference.
+func (o *holding) confirm(key offerKey) bool {
+	if o.standing(key.kind, key.name, key.version) != standsUnsure {
+		return false
+	}
+	h, _ := o.find(key.kind, key.name)
+	h.sure = true
+	o.put(h)
+	return true
 }
 
 // missingLocked is the difference between what an agent shall hold and what it
@@ -90,16 +111,9 @@ func (k *configs) missingLocked(o *holding) (missing []offerKey) {
 		if !o.takes(kind) {
 			return
 		}
-		switch o.standing(kind, name, version) {
-		case standsNot:
-		case standsStarted:
-			if h, _ := o.find(kind, name); !h.stale {
-				return
-			}
-		default:
-			return
+		if s := o.standing(kind, name, version); s == standsNot || s == standsUnsure {
+			missing = append(missing, offerKey{kind, name, version})
 		}
-		missing = append(missing, offerKey{kind, name, version})
 	}
 	for _, ref := range o.want.files {
 		add(musterv1.Config_PIPELINE, ref.name, ref.version)
