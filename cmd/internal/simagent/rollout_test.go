@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -28,6 +29,7 @@ const (
 // failure that is one too many.
 type witness struct {
 	store.Store
+	commits atomic.Int64
 
 	mu       sync.Mutex
 	failures int
@@ -37,6 +39,7 @@ type witness struct {
 func newWitness(s store.Store) *witness { return &witness{Store: s, marked: map[uint32]bool{}} }
 
 func (w *witness) Commit(ctx context.Context, b store.Batch) (store.Result, error) {
+	w.commits.Add(1)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	res, err := w.Store.Commit(ctx, b)
