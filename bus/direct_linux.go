@@ -14,14 +14,12 @@ import (
 // socket does not block, so there is nothing to make room for. One may read and
 // another write at a time.
 type direct struct {
-	nc  net.Conn
 	raw syscall.RawConn // nil: not a socket
 	in  directRead
 	out directWrite
 }
 
 func (d *direct) init(nc net.Conn) {
-	d.nc = nc
 	sc, ok := nc.(syscall.Conn)
 	if !ok {
 		return
@@ -36,10 +34,9 @@ func (d *direct) init(nc net.Conn) {
 
 // directRead is a read under way.
 type directRead struct {
-	try   func(fd uintptr) bool
-	b     []byte
-	n     int
-	errno syscall.Errno
+	try func(fd uintptr) bool
+	b   []byte
+	n   int // or an errno, negative
 }
 
 // recv is recv(2), which costs less than read(2). It says whether it is over.
@@ -52,28 +49,32 @@ func (r *directRead) recv(fd uintptr) (done bool) {
 		case unix.EAGAIN:
 			return false
 		}
-		r.n, r.errno = int(n), errno
+		if r.n = int(n); errno != 0 {
+			r.n = -int(errno)
+		}
 		return true
 	}
 }
 
 // read is nc.Read.
-func (d *direct) read(b []byte) (int, error) {
+func (d *direct) read(nc net.Conn, b []byte) (int, error) {
 	if d.raw == nil || len(b) == 0 {
-		return d.nc.Read(b)
+		return nc.Read(b)
 	}
 	d.in.b, d.in.n = b, 0
 	err := d.raw.Read(d.in.try)
 	d.in.b = nil
-	switch {
+	switch n := d.in.n; {
 	case err != nil:
 		return 0, err
-	case d.in.errno != 0:
-		return 0, &net.OpError{Op: "read", Net: d.nc.RemoteAddr().Network(), Source: d.nc.LocalAddr(), Addr: d.nc.RemoteAddr(), Err: os.NewSyscallError("recv", d.in.errno)}
-	case d.in.n == 0:
+	case n < 0:
+		err := os.NewSyscallError("recv", syscall.Errno(-n))
+		return 0, &net.OpError{Op: "read", Net: nc.RemoteAddr().Network(), Source: nc.LocalAddr(), Addr: nc.RemoteAddr(), Err: err}
+	case n == 0:
 		return 0, io.EOF
+	default:
+		return n, nil
 	}
-	return d.in.n, nil
 }
 
 // directWrite is a write under way.

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	smallInbox   = 1 << 10                // each peer owns this much
+	smallInbox   = 896                    // each peer owns this much, which with the rest of inbox is 1,152 bytes
 	largeInbox   = 16 << 10               // lent to one that receives a lot
 	maxCommand   = 4 << 10                // bytes of a ZMTP command
 	deadlineRest = 100 * time.Millisecond // see inbox.read
@@ -79,11 +79,11 @@ func (in *inbox) read(b []byte) (int, error) {
 	if in.out != nil {
 		in.out.uncork()
 	}
-	n, err := in.direct.read(b)
+	n, err := in.direct.read(in.nc, b)
 	if n == 0 && errors.Is(err, os.ErrDeadlineExceeded) && !in.rested {
 		in.rested = true
 		in.nc.SetReadDeadline(time.Now().Add(deadlineRest))
-		n, err = in.direct.read(b)
+		n, err = in.direct.read(in.nc, b)
 	}
 	if n == 0 {
 		return 0, err

@@ -16,18 +16,6 @@ func (r *rig) process(id, run string) *peer {
 	return p
 }
 
-// conflicts counts the events so far that show a conflict.
-func (r *rig) conflicts() (n int) {
-	r.c.feed.mu.Lock()
-	defer r.c.feed.mu.Unlock()
-	for _, e := range r.c.feed.ring {
-		if e != nil && e.Agent.GetConflict() != nil && e.Agent.Status == musterv1.Agent_ONLINE {
-			n++
-		}
-	}
-	return n
-}
-
 func alive(p *peer) bool {
 	select {
 	case <-p.current().Done():
@@ -57,8 +45,9 @@ func TestC056ClonedAgentIsRefused(t *testing.T) {
 		if c := got.Conflict; c.GetRefusedRunId() != "copy" || c.RefusedMachineId != "machine-copy" || c.Address == "" || c.RefusedAddress == "" || c.Time == nil {
 			t.Errorf("conflict %v", c)
 		}
-		if n := r.conflicts(); n == 0 {
-			t.Error("no event tells of the conflict")
+		conflict := func(e *musterv1.Event) bool { return e.Agent.GetConflict() != nil }
+		if n := r.told(conflict); n != 1 {
+			t.Errorf("%d events tell of the conflict", n)
 		}
 		for range 20 {
 			r.submit(to("a"))

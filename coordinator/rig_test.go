@@ -118,6 +118,19 @@ func (r *rig) wantStatus(id string, want musterv1.Agent_Status) *musterv1.Agent 
 	return a
 }
 
+// told counts the events so far that match.
+func (r *rig) told(match func(*musterv1.Event) bool) (n int) {
+	synctest.Wait()
+	r.c.feed.mu.Lock()
+	defer r.c.feed.mu.Unlock()
+	for _, e := range r.c.feed.ring {
+		if e != nil && match(e) {
+			n++
+		}
+	}
+	return n
+}
+
 // peer is an agent played by the test: it registers and beats, and the test
 // says the rest.
 type peer struct {
@@ -136,6 +149,7 @@ type peer struct {
 	nacks   []*musterv1.Nack
 	acks    []*musterv1.HeartbeatAck
 	bye     []*musterv1.Goodbye
+	let     []*musterv1.Registered
 	cancels []string
 	leave   func()
 }
@@ -165,6 +179,9 @@ func (p *peer) join() *peer {
 	beats := time.NewTicker(10 * time.Second)
 	bus.Handle(mux, func(l *bus.Peer, _ *musterv1.Envelope, m *musterv1.Registered) error {
 		l.Promote()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.let = append(p.let, m)
 		return nil
 	})
 	bus.Handle(mux, func(_ *bus.Peer, _ *musterv1.Envelope, m *musterv1.Command) error {

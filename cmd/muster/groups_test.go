@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// bodies notes what was sent to the routes of a table.
+// noting notes what was sent, and gives an answer; "" is 204.
 func noting(bodies *[]string, answer string) func(http.ResponseWriter, *http.Request) {
 	return func(w http.ResponseWriter, r *http.Request) {
 		b, _ := io.ReadAll(r.Body)
@@ -23,9 +23,15 @@ func noting(bodies *[]string, answer string) func(http.ResponseWriter, *http.Req
 func TestGroupsAreShown(t *testing.T) {
 	const web = `{"name":"web","where":"os == \"linux\"","agents":["a9"],"size":3,"etag":"e1"}`
 	f := &fakeService{t: t, answers: map[string]func(http.ResponseWriter, *http.Request){
-		"GET /v1/groups":            say(`{"groups":[` + web + `]}`),
-		"GET /v1/groups/web":        say(web),
-		"GET /v1/groups/web/agents": inTurn(say(`{"agent_ids":["a1"],"next_page_token":"n"}`), say(`{"agent_ids":["a2"]}`)),
+		"GET /v1/groups":     say(`{"groups":[` + web + `]}`),
+		"GET /v1/groups/web": say(web),
+		"GET /v1/groups/web/agents": func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Query().Get("page_token") == "" {
+				w.Write([]byte(`{"agent_ids":["a1"],"next_page_token":"n"}`))
+			} else {
+				w.Write([]byte(`{"agent_ids":["a2"]}`))
+			}
+		},
 	}}
 	for args, want := range map[string]string{
 		"groups list":                 `web    3       os == "linux"  a9     -`,

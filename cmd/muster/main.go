@@ -2,7 +2,7 @@
 // operator's command line to it.
 //
 // Each group of subcommands begins in a file of its name: up.go, demo.go, run.go,
-// agents.go, commands.go, groups.go, configs.go, rollouts.go, keys.go,
+// agents.go, commands.go, groups.go, configs.go, rollouts.go, apply.go, keys.go,
 // events.go, store.go. The operator's ones speak
 // REST alone (client.go). Exit codes are in exit.go.
 package main
@@ -42,7 +42,7 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 				commandsControlCommand("cancel", "send nothing more, and stop what runs"),
 				commandsControlCommand("pause", "send nothing more until resume; what was sent goes on"),
 				commandsControlCommand("resume", "go on after pause, or after too many failures halted it")),
-			groupsCommand(), configsCommand(),
+			groupsCommand(), configsCommand(), applyCommand(),
 			group("store", "the store file of a coordinator that does not run", storeCheckCommand(), storeCompactCommand(), storeExportCommand()),
 			eventsCommand(), keysCommand(), agentChildCommand(),
 		},

@@ -1,0 +1,349 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/pmezard/go-difflib/difflib"
+)
+
+// applyPlan is what differs between a folder and the server.
+type applyPlan struct {
+	Groups  []*groupPlan  `json:"groups"`
+	Configs []*configPlan `json:"configs"`
+	// What the server has and the folder does not name; it is left alone.
+	OtherGroups  []string `json:"other_groups"`
+	OtherConfigs []string `json:"other_configs"`
+}
+
+// groupPlan is what is to be done for one group.
+type groupPlan struct {
+	Name    string `json:"name"`
+	Change  change `json:"change"`
+	Total   int    `json:"total"` // members then
+	Fleet   int    `json:"fleet"`
+	Joining int    `json:"joining"`
+	Leaving int    `json:"leaving"`
+
+	want groupBody
+	have agentGroup
+}
+
+// change says what becomes of a group or a config.
+type change string
+
+const (
+	unchanged change = "NONE"
+	added     change = "NEW"
+	changed   change = "CHANGED"
+)
+
+// configPlan is what is to be done for one config: a new version unless there is
+// one, then bindings, then a rollout to those who have another.
+type configPlan struct {
+	Name        string          `json:"name"`
+	Change      change          `json:"change"`
+	Version     int             `json:"version"` // 0: it is to be made
+	From        int             `json:"from"`    // the version that is bound now, the highest; 0: none
+	Bindings    []binding       `json:"bindings"`
+	FileChanges []string        `json:"file_changes,omitempty"`
+	Diff        string          `json:"diff,omitempty"`
+	Effect      string          `json:"effect"` // on whom
+	Rollout     json.RawMessage `json:"rollout,omitempty"`
+
+	want     configFile
+	have     *config // nil: there is none
+	putHead  bool    // description or bindings
+	rollOut  bool
+	affected int // agents at most
+	fleet    int
+}
+
+// planner asks the server what there is.
+type planner struct {
+	client *client
+	diff   bool // contents are compared line by line
+}
+
+func (p *planner) plan(ctx context.Context, f folder) (*applyPlan, error) {
+	all := &applyPlan{OtherGroups: []string{}, OtherConfigs: []string{}}
+	groups, err := p.groups(ctx)
+	if err != nil {
+		return nil, err
+	}
+	named := map[string]*groupPlan{}
+	for _, want := range f.groups {
+		g, err := p.planGroup(ctx, want, groups)
+		if err != nil {
+			return nil, fmt.Errorf("group %q: %w", want.Name, err)
+		}
+		all.Groups, named[want.Name] = append(all.Groups, g), g
+		delete(groups, want.Name)
+	}
+	all.OtherGroups = append(all.OtherGroups, sortedKeys(groups)...)
+	others, err := p.configs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, want := range f.configs {
+		for _, name := range want.Bindings.Groups {
+			if _, known := groups[name]; !known && named[name] == nil {
+				return nil, fmt.Errorf("config %q is bound to group %q, which neither the folder nor the server has", want.name, name)
+			}
+		}
+		c, err := p.planConfig(ctx, want, named)
+		if err != nil {
+			return nil, fmt.Errorf("config %q: %w", want.name, err)
+		}
+		all.Configs = append(all.Configs, c)
+		delete(others, want.name)
+	}
+	all.OtherConfigs = append(all.OtherConfigs, sortedKeys(others)...)
+	return all, nil
+}
+
+func sortedKeys[V any](m map[string]V) (keys []string) {
+	for key := range m {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+func (p *planner) groups(ctx context.Context) (map[string]agentGroup, error) {
+	raw, err := p.client.list(ctx, "/v1/groups", "groups", 0)
+	if err != nil {
+		return nil, err
+	}
+	list, err := decodeRows[agentGroup](raw)
+	groups := map[string]agentGroup{}
+	for _, g := range list {
+		groups[g.Name] = g
+	}
+	return groups, err
+}
+
+func (p *planner) configs(ctx context.Context) (map[string]config, error) {
+	raw, err := p.client.list(ctx, "/v1/configs", "configs", 0)
+	if err != nil {
+		return nil, err
+	}
+	list, err := decodeRows[config](raw)
+	configs := map[string]config{}
+	for _, c := range list {
+		configs[c.Name] = c
+	}
+	return configs, err
+}
+
+func (p *planner) planGroup(ctx context.Context, want groupBody, groups map[string]agentGroup) (*groupPlan, error) {
+	have, known := groups[want.Name]
+	g := &groupPlan{Name: want.Name, Change: changed, want: want, have: have}
+	switch {
+	case !known:
+		g.Change = added
+	case want.Where == have.Where && want.Description == have.Description && slices.Equal(want.Agents, have.Agents):
+		g.Change, g.Total = unchanged, have.Size
+		return g, nil
+	}
+	preview, err := p.client.previewGroup(ctx, want)
+	g.Total, g.Fleet, g.Joining, g.Leaving = preview.Total, preview.Fleet, len(preview.Joining), preview.Leaving
+	return g, err
+}
+
+func (p *planner) planConfig(ctx context.Context, want configFile, groups map[string]*groupPlan) (*configPlan, error) {
+	have, err := p.client.findConfig(ctx, want.name)
+	if err != nil {
+		return nil, err
+	}
+	c := &configPlan{Name: want.name, Change: changed, want: want, have: have}
+	if have == nil {
+		c.Change, c.putHead = added, true
+	} else {
+		if have.Kind != want.Kind {
+			return nil, fmt.Errorf("it is %s, and stays so; the folder says %s", have.Kind, want.Kind)
+		}
+		if err := p.findVersion(ctx, c); err != nil {
+			return nil, err
+		}
+	}
+	c.bind()
+	if c.Version > 0 && !c.putHead && !c.rollOut {
+		c.Change = unchanged
+		return c, nil
+	}
+	return c, p.preview(ctx, c, groups)
+}
+
+// findVersion looks whether a version that is bound, or else the latest, is what
+// the folder says.
+func (p *planner) findVersion(ctx context.Context, c *configPlan) error {
+	for _, b := range c.have.Bindings {
+		c.From = max(c.From, b.Version)
+	}
+	candidates := []int{c.From}
+	for _, b := range c.have.Bindings {
+		candidates = append(candidates, b.Version)
+	}
+	candidates = append(candidates, c.have.LatestVersion)
+	for i, n := range candidates {
+		if n == 0 || slices.Contains(candidates[:i], n) {
+			continue
+		}
+		v, err := p.client.version(ctx, c.Name, n)
+		if err != nil {
+			return err
+		}
+		if v.SHA256 == hashOf(c.want.content) && len(fileChanges(c.want, v.File)) == 0 {
+			c.Version = n
+			break
+		}
+	}
+	if base := cmp.Or(c.From, c.have.LatestVersion); base != 0 && base != c.Version {
+		return p.compare(ctx, c, base)
+	}
+	return nil
+}
+
+func hashOf(content []byte) string {
+	sum := sha256.Sum256(content)
+	return hex.EncodeToString(sum[:])
+}
+
+// whole fills in what an agent does where nothing is said.
+func whole(name, kind string, f fileSpec) fileSpec {
+	if kind == "PIPELINE" {
+		f.Path = cmp.Or(f.Path, name)
+	}
+	if f.Mode = cmp.Or(f.Mode, "0600"); len(f.Mode) == 3 {
+		f.Mode = "0" + f.Mode
+	}
+	if d, err := durationOf(cmp.Or(f.Timeout, "30s")); err == nil {
+		f.Timeout = d.String()
+	}
+	return f
+}
+
+// fileChanges tells how the folder's file differs from that of a version, in
+// what an agent would do.
+func fileChanges(want configFile, file fileSpec) (changes []string) {
+	to, from := whole(want.name, want.Kind, want.File), whole(want.name, want.Kind, file)
+	for _, x := range [][3]string{
+		{"path", from.Path, to.Path}, {"mode", from.Mode, to.Mode}, {"timeout", from.Timeout, to.Timeout},
+		{"check_cmd", argvText(from.CheckCmd), argvText(to.CheckCmd)}, {"reload_cmd", argvText(from.ReloadCmd), argvText(to.ReloadCmd)},
+	} {
+		if x[1] != x[2] {
+			changes = append(changes, fmt.Sprintf("%s: %s -> %s", x[0], x[1], x[2]))
+		}
+	}
+	return changes
+}
+
+func argvText(argv []string) string {
+	if len(argv) == 0 {
+		return "none"
+	}
+	b, err := json.Marshal(argv)
+	if err != nil {
+		panic(err) // strings: cannot happen
+	}
+	return string(b)
+}
+
+// compare tells how the folder differs from a version.
+func (p *planner) compare(ctx context.Context, c *configPlan, base int) error {
+	v, err := p.client.version(ctx, c.Name, base)
+	if err != nil {
+		return err
+	}
+	c.FileChanges = fileChanges(c.want, v.File)
+	if !p.diff || v.SHA256 == hashOf(c.want.content) {
+		return nil
+	}
+	old, err := p.client.content(ctx, c.Name, base)
+	if err != nil {
+		return err
+	}
+	c.Diff, err = unifiedDiff(fmt.Sprintf("%s version %d", c.Name, base), old, c.Name+" in the folder", c.want.content)
+	return err
+}
+
+// unifiedDiff does not compare what is not text, or is so long that it would
+// take its time.
+func unifiedDiff(fromName string, from []byte, toName string, to []byte) (string, error) {
+	const longest, mostLines = 512 << 10, 10_000
+	for _, b := range [][]byte{from, to} {
+		if len(b) > longest || strings.Count(string(b), "\n") > mostLines || !utf8.Valid(b) || slices.Contains(b, 0) {
+			return fmt.Sprintf("the contents differ (%d and %d bytes); they are not text, or too large to be compared\n", len(from), len(to)), nil
+		}
+	}
+	return difflib.GetUnifiedDiffString(difflib.UnifiedDiff{
+		A: difflib.SplitLines(string(from)), B: difflib.SplitLines(string(to)), FromFile: fromName, ToFile: toName, Context: 3,
+	})
+}
+
+// bind says what the bindings are once they are put. Where some version is bound
+// already, a new scope gets that one first, and the new version by the rollout.
+func (c *configPlan) bind() {
+	first := cmp.Or(c.From, c.Version)
+	var have []binding
+	if c.have != nil {
+		have = c.have.Bindings
+		c.putHead = c.have.Description != c.want.Description
+	}
+	for _, b := range c.want.Bindings.at(0) {
+		i := slices.IndexFunc(have, func(h binding) bool { return h.scope() == b })
+		if b.Version = first; i >= 0 {
+			b.Version = have[i].Version
+		} else {
+			c.putHead = true
+		}
+		c.Bindings = append(c.Bindings, b)
+		if c.From > 0 && (c.Version == 0 || b.Version != c.Version) {
+			c.rollOut = true
+		}
+	}
+	if len(have) != len(c.Bindings) {
+		c.putHead = true
+	}
+}
+
+// preview asks who would get what at the end. Of groups that are not there yet,
+// or will change, it can only be said how many come in at most.
+func (p *planner) preview(ctx context.Context, c *configPlan, groups map[string]*groupPlan) error {
+	to := c.Version
+	if to == 0 {
+		to = 1
+		if c.have != nil {
+			to = c.have.LatestVersion + 1
+		}
+	}
+	body, more := configBody{Name: c.Name}, 0
+	for _, b := range c.want.Bindings.at(to) {
+		g := groups[b.Group]
+		if g != nil && g.Change != unchanged {
+			more += g.Joining
+		}
+		if g == nil || g.Change != added {
+			body.Bindings = append(body.Bindings, b)
+		}
+	}
+	preview, err := p.client.previewConfig(ctx, body)
+	if err != nil {
+		return err
+	}
+	c.fleet = preview.Fleet
+	c.affected = min(preview.Changed+more, preview.Fleet)
+	c.Effect = changeWords(preview)
+	if more > 0 && preview.Total < preview.Fleet {
+		c.Effect += fmt.Sprintf(", and at most %d by the change of groups", min(more, preview.Fleet-preview.Total))
+	}
+	return nil
+}

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// writeFolder makes a folder of files by path.
+func writeFolder(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for path, text := range files {
+		path = filepath.Join(dir, path)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func TestFolderIsRead(t *testing.T) {
+	dir := writeFolder(t, map[string]string{
+		"groups.yaml": "- name: web\n  where: tags[\"role\"] == \"web\"\n  agents: [b, a, b]\n",
+		"configs/nginx.yaml": "kind: pipeline\nbindings: {fleet: true, groups: [web], agents: [a1]}\ncontent_file: nginx.conf\n" +
+			"file: {path: n/x.conf, mode: 0640, check_cmd: [nginx, -t, \"{}\"], timeout: 90s}\nrollout: {canary: 1, batch: 10%, max_failures: 0}\nnote: why\n",
+		"configs/nginx.conf": "a\r\n\x00",
+		"configs/base.yaml":  "kind: instance\ncontent: |\n  {\"a\": 1}\n",
+		"configs/README":     "not a config",
+	})
+	f, err := readFolder(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(f.groups) != 1 || strings.Join(f.groups[0].Agents, ",") != "a,b" || f.groups[0].Where != `tags["role"] == "web"` {
+		t.Errorf("groups %+v", f.groups)
+	}
+	if len(f.configs) != 2 || f.configs[0].name != "base" || f.configs[0].Kind != "INSTANCE" || string(f.configs[0].content) != "{\"a\": 1}\n" {
+		t.Fatalf("configs %+v", f.configs)
+	}
+	n := f.configs[1]
+	if n.Kind != "PIPELINE" || string(n.content) != "a\r\n\x00" || n.File.Mode != "0640" || len(n.File.CheckCmd) != 3 || n.File.Timeout != "90s" || n.Note != "why" {
+		t.Errorf("nginx %+v", n)
+	}
+	if got := bindingList(n.Bindings.at(2)); got != "fleet version 2, group web version 2, agent a1 version 2" {
+		t.Errorf("bindings %s", got)
+	}
+	if got := n.Rollout.String(); got != "canary 1, batch 10%, max failures 0" {
+		t.Errorf("plan %s", got)
+	}
+}
+
+func TestBadFoldersAreRefused(t *testing.T) {
+	const good = "content: x\n"
+	for _, tc := range []struct {
+		files map[string]string
+		says  string
+	}{
+		{nil, "nothing to apply"},
+		{map[string]string{"configs/README": "x"}, "nothing to apply"},
+		{map[string]string{"groups.yaml": "web: true"}, "groups.yaml: "},
+		{map[string]string{"groups.yaml": "- name: web\n  were: x"}, "field were not found"},
+		{map[string]string{"groups.yaml": "- name: web\n- name: web"}, `group "web" is there twice`},
+		{map[string]string{"groups.yaml": "- name: web\n  name: db"}, "already defined"},
+		{map[string]string{"groups.yaml": "- name: web\n---\n- name: db"}, "one document"},
+		{map[string]string{"groups.yaml": "- {"}, "groups.yaml: yaml: "},
+		{map[string]string{"configs/a.yml": good}, "want the ending .yaml"},
+		{map[string]string{"configs/a.yaml": "content: x\ncontent_file: y"}, "content_file: FILE"},
+		{map[string]string{"configs/a.yaml": "kind: pipeline"}, "content_file: FILE"},
+		{map[string]string{"configs/a.yaml": "content_file: missing.conf"}, "missing.conf: no such file"},
+		{map[string]string{"configs/a.yaml": good + "bindings: {groups: [a, a]}"}, "group a is bound twice"},
+		{map[string]string{"configs/a.yaml": good + "bindings: [fleet]"}, "a.yaml: yaml: "},
+		{map[string]string{"configs/a.yaml": good + "rollout: {canry: 1}"}, "field canry not found"},
+		{map[string]string{"configs/a.yaml": good + "name: b"}, "field name not found"},
+	} {
+		if _, err := readFolder(writeFolder(t, tc.files)); err == nil || !strings.Contains(err.Error(), tc.says) {
+			t.Errorf("%v: %v, want %q", tc.files, err, tc.says)
+		}
+	}
+	if _, err := readFolder(filepath.Join(t.TempDir(), "missing")); err == nil {
+		t.Error("a folder that is not there")
+	}
+}
