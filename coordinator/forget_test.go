@@ -18,8 +18,8 @@ func (r *rig) delete(id string) error {
 	return err
 }
 
-// rows returns the keys in the store that name an agent.
-func (r *rig) rows(id string) (keys []string) {
+// rowsNaming returns the keys in the store that name an agent.
+func (r *rig) rowsNaming(id string) (keys []string) {
 	r.t.Helper()
 	page, err := r.store.Scan(r.t.Context(), spaceFleet, store.Range{})
 	if err != nil {
@@ -71,7 +71,7 @@ func TestC058ForgetAgentThatIsConnected(t *testing.T) {
 		if got := r.command(sent.Id); got.State != musterv1.Command_DONE {
 			t.Errorf("got %v", got)
 		}
-		if keys := r.rows("a"); len(keys) > 0 {
+		if keys := r.rowsNaming("a"); len(keys) > 0 {
 			t.Errorf("the store still holds %q", keys)
 		}
 		select {
@@ -130,7 +130,7 @@ func TestC058ForgetWhileTheStoreRefuses(t *testing.T) {
 		s.refuse.Store("")
 		time.Sleep(2 * time.Second)
 		r.wantState(cmd.Id, "a", musterv1.Target_CANCELLED)
-		if keys := r.rows("a"); len(keys) > 0 {
+		if keys := r.rowsNaming("a"); len(keys) > 0 {
 			t.Errorf("the store still holds %q", keys)
 		}
 		<-done // an error or none: it is done either way
@@ -149,7 +149,7 @@ func TestC058NewAgentOutlivesTheOldOnesDeletion(t *testing.T) {
 		a := r.peer("a").join()
 		time.Sleep(3 * time.Second)
 		r.wantStatus("a", musterv1.Agent_ONLINE)
-		if keys := r.rows("a"); len(keys) == 0 {
+		if keys := r.rowsNaming("a"); len(keys) == 0 {
 			t.Error("the store lost the new agent")
 		}
 		a.leave()
@@ -234,7 +234,7 @@ func TestAgentsThatStayAwayAreForgotten(t *testing.T) {
 				if v := r.c.fleet.view("gone"); v != nil {
 					t.Errorf("still known: %v", v)
 				}
-				if keys := r.rows("gone"); len(keys) > 0 {
+				if keys := r.rowsNaming("gone"); len(keys) > 0 {
 					t.Errorf("the store still holds %q", keys)
 				}
 				r.wantStatus("waited-for", musterv1.Agent_OFFLINE)
