@@ -118,14 +118,8 @@ func (rs *configRollouts) statusChanged(agent string, statuses []*musterv1.Confi
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	for _, s := range statuses {
-		r := rs.of[s.Name]
-		if r == nil || r.kind != s.Kind || !r.doubtLocked(agent) {
-			continue
-		}
-		rs.wakeUp()
-		if w := wordOf(s, r.version); w.state != musterv1.RolloutTarget_OFFERED {
-			i, _ := slices.BinarySearch(r.targets, agent)
-			r.unsure[i] = w // it may have gone back when the loop comes
+		if r := rs.of[s.Name]; r != nil && r.kind == s.Kind {
+			rs.doubtLocked(r, agent, wordOf(s, r.version))
 		}
 	}
 }
@@ -136,20 +130,23 @@ func (rs *configRollouts) groupsChanged(agents []string) {
 	defer rs.mu.Unlock()
 	for _, r := range rs.of {
 		for _, a := range agents {
-			if r.doubtLocked(a) {
-				rs.wakeUp()
-			}
+			rs.doubtLocked(r, a, rolloutWord{})
 		}
 	}
 }
 
-// doubtLocked has a target looked at again, if the agent is one.
-func (r *configRollout) doubtLocked(agent string) bool {
+// doubtLocked has a target looked at again, if the agent is one. A last word
+// counts, although the agent may have gone back when the loop comes.
+func (rs *configRollouts) doubtLocked(r *configRollout, agent string, w rolloutWord) {
 	i, ok := slices.BinarySearch(r.targets, agent)
-	if ok {
-		r.unsure[i] = r.unsure[i]
+	if !ok {
+		return
 	}
-	return ok
+	if had := r.unsure[i]; w.state < had.state {
+		w = had
+	}
+	r.unsure[i] = w
+	rs.wakeUp()
 }
 
 func (rs *configRollouts) wakeUp() {
