@@ -24,7 +24,10 @@ import (
 
 // Coordinator is one that runs.
 type Coordinator struct {
-	Commands musterv1.CommandsClient // as an operator has it
+	// What an operator has.
+	Commands musterv1.CommandsClient
+	Configs  musterv1.ConfigsClient
+	Rollouts musterv1.ConfigRolloutsClient
 
 	t       testing.TB
 	conn    *grpc.ClientConn
@@ -51,6 +54,7 @@ func Start(t testing.TB, s store.Store, dir string, ln net.Listener, cfg coordin
 	operators := bufconn.Listen(1 << 20)
 	c := &Coordinator{t: t, conn: operator(t, operators, token)}
 	c.Commands = musterv1.NewCommandsClient(c.conn)
+	c.Configs, c.Rollouts = musterv1.NewConfigsClient(c.conn), musterv1.NewConfigRolloutsClient(c.conn)
 
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	c.cancel = cancel
