@@ -241,15 +241,6 @@ func (r *rig) deleteConfig(name string) {
 	settle()
 }
 
-func (r *rig) groupOf(name string, agents ...string) {
-	r.t.Helper()
-	s := &groupService{c: r.c}
-	if _, err := s.PutGroup(r.t.Context(), &musterv1.PutGroupRequest{Group: &musterv1.Group{Name: name, Agents: agents}}); err != nil {
-		r.t.Fatal(err)
-	}
-	settle()
-}
-
 // statusOf is where a config stands on an agent, by ListConfigStatus.
 func (r *rig) statusOf(config, agent string) *musterv1.ConfigStatus {
 	r.t.Helper()
