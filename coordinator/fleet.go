@@ -59,6 +59,7 @@ type session struct {
 	restarts   *rate.Limiter // of output that was begun on it
 	writes     atomic.Int64  // that wait for the disk
 	writeBytes atomic.Int64
+	drain      drain
 
 	mu      sync.Mutex
 	seq     uint64               // of the last Register or Heartbeat
