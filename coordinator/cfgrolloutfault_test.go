@@ -1,9 +1,11 @@
 package coordinator
 
 import (
+	"context"
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -375,6 +377,69 @@ func TestRolloutsLeaveNoRows(t *testing.T) {
 		wantReason(t, err, "NOT_FOUND", "")
 		if kvs, err := r.store.Get(t.Context(), spaceBulk, outcomeKey(id, 0)); err != nil || kvs[0].Rev != 0 {
 			t.Errorf("its outcome is left: %v", err)
+		}
+	})
+}
+
+// unreadable is a store that does not give rows under a prefix.
+type unreadable struct {
+	store.Store
+	prefix atomic.Value // string; "": gives all
+}
+
+func (s *unreadable) Scan(ctx context.Context, sp store.Space, from store.Range) (store.Page, error) {
+	if p, _ := s.prefix.Load().(string); p != "" && strings.HasPrefix(string(from.Prefix), p) {
+		return store.Page{}, store.ErrUnavailable
+	}
+	return s.Store.Scan(ctx, sp, from)
+}
+
+// TestConfigRolloutIsReadAgain: one whose targets cannot be read at the start
+// reaches nobody until they can.
+func TestConfigRolloutIsReadAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		s := &unreadable{Store: r.store}
+		r.store = s
+		r.start()
+		all := r.takers(4, nil)
+		v := r.version("app", "two")
+		id := r.roll(v, &musterv1.Rollout{Canary: "1", PauseBetween: lasting(time.Minute)}).Id
+		s.prefix.Store(targetsPrefix)
+		r.bounce(all)
+		time.Sleep(10 * time.Minute)
+		if n := offeredIn(all, v); n != 1 {
+			t.Errorf("%d were reached, want 1", n)
+		}
+		s.prefix.Store("")
+		r.wantRollout(id, musterv1.ConfigRollout_DONE, 3*time.Minute)
+		leaveTakers(all)
+		r.stop()
+		r.store.Close()
+	})
+}
+
+// TestHaltedConfigRolloutIsAborted: told to stay as it is, it goes back when an
+// operator says so.
+func TestHaltedConfigRolloutIsAborted(t *testing.T) {
+	fleetTest(t, func(t *testing.T, r *rig) {
+		all := r.takers(4, nil)
+		defer leaveTakers(all)
+		v := r.version("app", "two")
+		all[1].judge = badVersion(v)
+		ro, err := r.rolls().CreateConfigRollout(t.Context(), &musterv1.CreateConfigRolloutRequest{Rollout: &musterv1.ConfigRollout{
+			Config: "app", Version: v, Plan: &musterv1.Rollout{Batch: "1"}, KeepOnHalt: true}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.wantRollout(ro.Id, musterv1.ConfigRollout_HALTED, time.Minute)
+		settle()
+		all[0].wantFile(file("app"), "two")
+		r.mustControl(ro.Id, "abort")
+		time.Sleep(10 * time.Second)
+		got := r.rollout(ro.Id)
+		if got.State != musterv1.ConfigRollout_ABORTED || got.EndTime == nil || got.Counts.RolledBack != 2 || runs(all, "one") != 4 {
+			t.Errorf("got %v, and %d run the old version", got, runs(all, "one"))
 		}
 	})
 }

@@ -14,11 +14,12 @@ import (
 )
 
 const (
-	rolloutTick = time.Second      // agents that go tell nobody: rollouts look for them once in that time …
-	rolloutLook = 10 * time.Second // … and at every target
-	backTime    = 30 * time.Minute // a rollout that goes back waits at most that long for agents to do so …
-	backWord    = 5 * time.Second  // … and that long for those that have not said a word of their offer
-	outcomeRow  = 500              // targets in one row
+	rolloutDelay = 10 * time.Millisecond // many words are looked at together
+	rolloutTick  = time.Second           // agents that go tell nobody: rollouts look for them once in that time …
+	rolloutLook  = 10 * time.Second      // … and at every target
+	backTime     = 30 * time.Minute      // a rollout that goes back waits at most that long for agents to do so …
+	backWord     = 5 * time.Second       // … and that long for those that have not said a word of their offer
+	outcomeRow   = 500                   // targets in one row
 )
 
 // run brings rollouts forward until ctx ends: one goroutine offers for all.
@@ -36,12 +37,14 @@ func (rs *configRollouts) run(ctx context.Context) error {
 				next = min(next, max(time.Until(later), time.Millisecond))
 			}
 		}
+		rs.readAgain(ctx)
 		if err := rs.tidy(ctx); err != nil && ctx.Err() == nil {
 			rs.c.log.Error("old rollouts not removed", "err", err)
 		}
 		t.Reset(next)
 		select {
 		case <-rs.woken:
+			pause(ctx, rolloutDelay)
 		case <-t.C:
 		case <-ctx.Done():
 			return nil
@@ -129,16 +132,17 @@ func (rs *configRollouts) lookAt(r *configRollout, i int, p *rolloutPlace, heard
 	}
 }
 
-// tell publishes where a rollout stands when that has changed.
+// tell publishes where a rollout stands when that has changed, once in a while.
 func (rs *configRollouts) tell(r *configRollout) {
 	rs.mu.Lock()
 	v, open := r.view(), rs.open[r.id] == r
 	rs.mu.Unlock()
-	same := proto.Equal(r.told, v.Counts)
-	r.told = v.Counts
-	if open && !same {
-		rs.c.feed.publish(&musterv1.Event{Kind: "rollout", Rollout: v})
+	now := time.Now()
+	if !open || now.Before(r.tellAt) || proto.Equal(r.told, v.Counts) {
+		return
 	}
+	r.told, r.tellAt = v.Counts, now.Add(rolloutTick)
+	rs.c.feed.publish(&musterv1.Event{Kind: "rollout", Rollout: v})
 }
 
 // offer writes down whose turn it is, and then has configs offer the version.
