@@ -32,7 +32,7 @@ type configRollouts struct {
 	of     map[string]*configRollout // by config: the one in force
 	fresh  map[string][]string       // targets of rollouts that are about to be stored
 	unread []store.KV                // rows whose targets could not be read
-	closed int                       // ended since old ones were removed
+	closed []string                  // ended, and not tidied yet
 }
 
 // configRollout is a rollout that has not ended. What follows the id never
@@ -247,7 +247,7 @@ func (rs *configRollouts) put(r *configRollout, row *musterv1.ConfigRollout) *mu
 func (rs *configRollouts) close(row *musterv1.ConfigRollout) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
-	rs.closed++
+	rs.closed = append(rs.closed, row.Id)
 	rs.wakeUp()
 	r := rs.open[row.Id]
 	if r == nil {

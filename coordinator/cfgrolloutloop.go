@@ -1,7 +1,9 @@
 package coordinator
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -121,12 +123,16 @@ func (rs *configRollouts) lookAt(r *configRollout, i int, p *rolloutPlace, heard
 		return
 	}
 	s := rs.statusOf(r, agent)
+	word := wordOf(s, r.version)
 	if back {
-		p.judgeBack(heard, s)
+		if heard.state > word.state {
+			word = heard
+		}
+		p.judgeBack(word, s)
 		return
 	}
 	p.back = false
-	p.judge(wordOf(s, r.version), rs.c.fleet.goneFor(agent, now), r.plan.vanish, now, !r.known)
+	p.judge(word, rs.c.fleet.goneFor(agent, now), r.plan.vanish, now, !r.known)
 	if was == musterv1.RolloutTarget_OFFERED && p.state != was && r.known {
 		r.plan.endedLocked(i, now)
 	}
@@ -168,9 +174,8 @@ func (rs *configRollouts) offer(ctx context.Context, r *configRollout) (later ti
 		}
 		offers.Previous = append(offers.Previous, previous)
 	}
-	_, err = rs.c.store.Commit(ctx, store.Batch{Ops: []store.Op{{Space: spaceConfig, Key: offeredKey(r.id, r.written), Value: encode(offers)}}})
-	if err != nil {
-		return later, fmt.Errorf("offers: %w", err) // if it is there after all, the next one is the same or larger
+	if err := rs.storeOffers(ctx, offeredKey(r.id, r.written), encode(offers)); err != nil {
+		return later, fmt.Errorf("offers: %w", err) // the next try takes the place of what may be there
 	}
 	r.written++
 	rs.mu.Lock()
@@ -179,6 +184,20 @@ func (rs *configRollouts) offer(ctx context.Context, r *configRollout) (later ti
 	rs.c.configs.look.wake(agents...)
 	rs.wakeUp()
 	return later, nil
+}
+
+// storeOffers writes down who is about to be reached. It reads again what the
+// store is not sure of.
+func (rs *configRollouts) storeOffers(ctx context.Context, key, value []byte) error {
+	_, err := rs.c.store.Commit(ctx, store.Batch{Ops: []store.Op{{Space: spaceConfig, Key: key, Value: value}}})
+	if !errors.Is(err, store.ErrUnknown) {
+		return err
+	}
+	kvs, again := rs.c.store.Get(ctx, spaceConfig, key)
+	if again == nil && bytes.Equal(kvs[0].Value, value) {
+		return nil
+	}
+	return err
 }
 
 // decide stores a decision about a rollout in state from, and waits until it is
