@@ -32,8 +32,9 @@ type groupPlan struct {
 	Joining int    `json:"joining"`
 	Leaving int    `json:"leaving"`
 
-	want groupBody
-	have agentGroup
+	want    groupBody
+	have    agentGroup
+	members []string // then, if it changes
 }
 
 // change says what becomes of a group or a config.
@@ -154,7 +155,7 @@ func (p *planner) planGroup(ctx context.Context, want groupBody, groups map[stri
 		return g, nil
 	}
 	preview, err := p.client.previewGroup(ctx, want)
-	g.Total, g.Fleet, g.Joining, g.Leaving = preview.Total, preview.Fleet, len(preview.Joining), preview.Leaving
+	g.Total, g.Fleet, g.Joining, g.Leaving, g.members = preview.Total, preview.Fleet, len(preview.Joining), preview.Leaving, preview.AgentIDs
 	return g, err
 }
 
@@ -285,8 +286,17 @@ func unifiedDiff(fromName string, from []byte, toName string, to []byte) (string
 		}
 	}
 	return difflib.GetUnifiedDiffString(difflib.UnifiedDiff{
-		A: difflib.SplitLines(string(from)), B: difflib.SplitLines(string(to)), FromFile: fromName, ToFile: toName, Context: 3,
+		A: diffLines(from), B: diffLines(to), FromFile: fromName, ToFile: toName, Context: 3,
 	})
+}
+
+// diffLines shows where the last line has no end, as diff does.
+func diffLines(content []byte) []string {
+	lines := slices.Collect(strings.Lines(string(content)))
+	if n := len(lines); n > 0 && !strings.HasSuffix(lines[n-1], "\n") {
+		lines[n-1] += "\n\\ No newline at end of file\n"
+	}
+	return lines
 }
 
 // bind says what the bindings are once they are put. Where some version is bound
@@ -315,8 +325,10 @@ func (c *configPlan) bind() {
 	}
 }
 
-// preview asks who would get what at the end. Of groups that are not there yet,
-// or will change, it can only be said how many come in at most.
+// maxBindings is what the server takes of one config.
+const maxBindings = 1000
+
+// preview asks who would get what at the end.
 func (p *planner) preview(ctx context.Context, c *configPlan, groups map[string]*groupPlan) error {
 	to := c.Version
 	if to == 0 {
@@ -325,25 +337,40 @@ func (p *planner) preview(ctx context.Context, c *configPlan, groups map[string]
 			to = c.have.LatestVersion + 1
 		}
 	}
-	body, more := configBody{Name: c.Name}, 0
-	for _, b := range c.want.Bindings.at(to) {
-		g := groups[b.Group]
-		if g != nil && g.Change != unchanged {
-			more += g.Joining
-		}
-		if g == nil || g.Change != added {
-			body.Bindings = append(body.Bindings, b)
-		}
-	}
-	preview, err := p.client.previewConfig(ctx, body)
+	scopes, missed := foreseen(c.want.Bindings, groups)
+	preview, err := p.client.previewConfig(ctx, configBody{Name: c.Name, Bindings: scopes.at(to)})
 	if err != nil {
 		return err
 	}
 	c.fleet = preview.Fleet
-	c.affected = min(preview.Changed+more, preview.Fleet)
+	c.affected = min(preview.Changed+missed, preview.Fleet)
 	c.Effect = changeWords(preview)
-	if more > 0 && preview.Total < preview.Fleet {
-		c.Effect += fmt.Sprintf(", and at most %d by the change of groups", min(more, preview.Fleet-preview.Total))
+	if missed > 0 {
+		c.Effect += fmt.Sprintf(", and at most %d by the change of groups", missed)
 	}
 	return nil
+}
+
+// foreseen names the agents of groups that are not there yet, or will change:
+// the server knows the groups of now. Where they are too many for that, missed
+// says how many at most are not among them.
+func foreseen(s scopes, groups map[string]*groupPlan) (as scopes, missed int) {
+	as = scopes{Fleet: s.Fleet, Agents: slices.Clone(s.Agents)}
+	for _, name := range s.Groups {
+		g := groups[name]
+		switch {
+		case g == nil || g.Change == unchanged:
+			as.Groups = append(as.Groups, name)
+		case len(s.Groups)+len(as.Agents)+len(g.members) < maxBindings:
+			as.Agents = append(as.Agents, g.members...)
+		case g.Change == changed:
+			as.Groups = append(as.Groups, name)
+			missed += g.Joining
+		default:
+			missed += g.Joining
+		}
+	}
+	slices.Sort(as.Agents)
+	as.Agents = slices.Compact(as.Agents)
+	return as, missed
 }
