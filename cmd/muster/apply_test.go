@@ -54,11 +54,12 @@ func (s *shelf) service(t *testing.T) *fakeService {
 		"GET /v1/rollouts/R1":             say(rolloutJSON(s.rollout, `"total":4,"applied":4`)),
 		"GET /v1/rollouts/R1/targets":     say(`{"targets":[]}`),
 	}}
+	var versions []string // newest first
 	for i, content := range s.contents {
-		at := fmt.Sprintf("GET /v1/configs/nginx/versions/%d", i+1)
-		f.answers[at] = say(fmt.Sprintf(`{"version":%d,"sha256":%q,"file":%s}`, i+1, hashOf([]byte(content)), s.file))
-		f.answers[at+"/content"] = say(content)
+		versions = slices.Insert(versions, 0, fmt.Sprintf(`{"version":%d,"sha256":%q,"file":%s}`, i+1, hashOf([]byte(content)), s.file))
+		f.answers[fmt.Sprintf("GET /v1/configs/nginx/versions/%d/content", i+1)] = say(content)
 	}
+	f.answers["GET /v1/configs/nginx/versions"] = say(`{"versions":[` + strings.Join(versions, ",") + `]}`)
 	return f
 }
 
@@ -117,6 +118,11 @@ func TestApply(t *testing.T) {
 		{"it was rolled back, and the folder was not", with(func(s *shelf) {
 			s.head = `{"name":"nginx","kind":"PIPELINE","latest_version":2,"etag":"e2","bindings":[{"group":"web","version":1}]}`
 		}), "two\n", "", "", 0, []string{`POST /v1/configs/nginx/rollouts  {"version":2}`}, []string{"version 2 after 1"}},
+		{"what an older version was", with(func(s *shelf) {
+			s.contents = []string{"one\n", "two\n", "bad\n"}
+			s.head = strings.Replace(headAt2, `"latest_version":2`, `"latest_version":3`, 1)
+		}),
+			"one\n", "", "", 0, []string{`POST /v1/configs/nginx/rollouts  {"version":1}`}, []string{"version 1 after 2"}},
 		{"more bindings: those get the old version first, and the new one with the others", known, "", "", "-f " + writeFolder(t, map[string]string{
 			"configs/nginx.yaml": "description: d\nbindings: {fleet: true, groups: [web]}\ncontent: |\n  three\nfile: {mode: 644}\n"}), 0, []string{
 			`POST /v1/configs/nginx/versions  {` + contentThree + `,"file":{"mode":"644"}}`,

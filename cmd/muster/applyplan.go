@@ -183,31 +183,36 @@ func (p *planner) planConfig(ctx context.Context, want configFile, groups map[st
 	return c, p.preview(ctx, c, groups)
 }
 
-// findVersion looks whether a version that is bound, or else the latest, is what
-// the folder says.
+// lookedBack is how many of a config's versions may be what the folder says.
+const lookedBack = 100
+
+// findVersion looks for a version that is what the folder says: among those that
+// are bound, and else the newest.
 func (p *planner) findVersion(ctx context.Context, c *configPlan) error {
+	raw, err := p.client.list(ctx, configPath(c.Name, "/versions"), "versions", lookedBack)
+	if err != nil {
+		return err
+	}
+	newest, err := decodeRows[configVersion](raw)
+	if err != nil {
+		return err
+	}
+	bound := map[int]bool{}
 	for _, b := range c.have.Bindings {
+		bound[b.Version] = true
 		c.From = max(c.From, b.Version)
 	}
-	candidates := []int{c.From}
-	for _, b := range c.have.Bindings {
-		candidates = append(candidates, b.Version)
-	}
-	candidates = append(candidates, c.have.LatestVersion)
-	for i, n := range candidates {
-		if n == 0 || slices.Contains(candidates[:i], n) {
-			continue
+	var base configVersion // what it is compared with
+	for _, v := range newest {
+		if v.Version == cmp.Or(c.From, c.have.LatestVersion) {
+			base = v
 		}
-		v, err := p.client.version(ctx, c.Name, n)
-		if err != nil {
-			return err
-		}
-		if v.SHA256 == hashOf(c.want.content) && len(fileChanges(c.want, v.File)) == 0 {
-			c.Version = n
-			break
+		same := v.SHA256 == hashOf(c.want.content) && len(fileChanges(c.want, v.File)) == 0
+		if same && (c.Version == 0 || bound[v.Version] && !bound[c.Version]) {
+			c.Version = v.Version
 		}
 	}
-	if base := cmp.Or(c.From, c.have.LatestVersion); base != 0 && base != c.Version {
+	if base.Version != c.Version {
 		return p.compare(ctx, c, base)
 	}
 	return nil
@@ -259,20 +264,19 @@ func argvText(argv []string) string {
 }
 
 // compare tells how the folder differs from a version.
-func (p *planner) compare(ctx context.Context, c *configPlan, base int) error {
-	v, err := p.client.version(ctx, c.Name, base)
-	if err != nil {
-		return err
-	}
-	c.FileChanges = fileChanges(c.want, v.File)
-	if !p.diff || v.SHA256 == hashOf(c.want.content) {
+func (p *planner) compare(ctx context.Context, c *configPlan, base configVersion) error {
+	if base.Version == 0 { // there is none, or it is far back
 		return nil
 	}
-	old, err := p.client.content(ctx, c.Name, base)
+	c.FileChanges = fileChanges(c.want, base.File)
+	if !p.diff || base.SHA256 == hashOf(c.want.content) {
+		return nil
+	}
+	old, err := p.client.content(ctx, c.Name, base.Version)
 	if err != nil {
 		return err
 	}
-	c.Diff, err = unifiedDiff(fmt.Sprintf("%s version %d", c.Name, base), old, c.Name+" in the folder", c.want.content)
+	c.Diff, err = unifiedDiff(fmt.Sprintf("%s version %d", c.Name, base.Version), old, c.Name+" in the folder", c.want.content)
 	return err
 }
 
