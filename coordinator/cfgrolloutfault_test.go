@@ -2,13 +2,17 @@ package coordinator
 
 import (
 	"context"
+	"errors"
+	"math/rand/v2"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/musterhq/muster/coordinator/store"
+	"github.com/musterhq/muster/coordinator/store/faulty"
 	musterv1 "github.com/musterhq/muster/proto/muster/v1"
 )
 
@@ -240,4 +244,76 @@ func TestHaltedConfigRolloutIsAborted(t *testing.T) {
 			t.Errorf("got %v, and %d run the old version", got, runs(all, "one"))
 		}
 	})
+}
+
+// flaky is a store of which every third commit of a rollout fails, applied or
+// not, and whose watches end.
+func (r *rig) flaky(seed uint64, on *atomic.Bool) {
+	var mu sync.Mutex
+	random := rand.New(rand.NewPCG(seed, 0))
+	r.store = faulty.New(r.store, func(call faulty.Call) (f faulty.Fault) {
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case !on.Load():
+		case call.Method == faulty.Watch:
+			f.Cut = 1 + random.IntN(8)
+		case call.Method == faulty.Commit && call.Batch.Ops[0].Space != spaceFleet:
+			switch random.IntN(6) {
+			case 0:
+				f.Refuse = errors.New("disk full")
+			case 1:
+				f.Forget = true
+			}
+		}
+		return f
+	})
+}
+
+// rollAnyhow starts a rollout, again and again with the same key.
+func (r *rig) rollAnyhow(key string, version int32) string {
+	r.t.Helper()
+	for range 100 {
+		ro, err := r.rolls().CreateConfigRollout(r.t.Context(), &musterv1.CreateConfigRolloutRequest{IdempotencyKey: key,
+			Rollout: &musterv1.ConfigRollout{Config: "app", Version: version, Plan: &musterv1.Rollout{Canary: "2", Batch: "2"}}})
+		if err == nil {
+			return ro.Id
+		}
+		time.Sleep(time.Second)
+	}
+	r.t.Fatal("it cannot be started")
+	return ""
+}
+
+// TestConfigRolloutsOnAFlakyStore: a bad version reaches the canary at most, and
+// a good one everybody.
+func TestConfigRolloutsOnAFlakyStore(t *testing.T) {
+	for seed := range uint64(8) {
+		synctest.Test(t, func(t *testing.T) {
+			var on atomic.Bool
+			r := newRig(t)
+			r.flaky(seed, &on)
+			r.start()
+			all := r.takers(8, badVersion(2))
+			bad, good := r.version("app", "bad"), r.version("app", "good")
+			on.Store(true)
+			r.store.(*faulty.Store).CutWatches()
+			first := r.rollAnyhow("first", bad)
+			r.wantRollout(first, musterv1.ConfigRollout_ROLLED_BACK, 10*time.Minute)
+			time.Sleep(time.Minute)
+			if n := offeredIn(all, bad); n > 2 || runs(all, "one") != 8 {
+				t.Errorf("seed %d: %d were touched, %d run the old version", seed, n, runs(all, "one"))
+			}
+			second := r.rollAnyhow("second", good)
+			r.wantRollout(second, musterv1.ConfigRollout_DONE, 10*time.Minute)
+			time.Sleep(time.Minute)
+			if n := runs(all, "good"); n != 8 {
+				t.Errorf("seed %d: %d run the new version", seed, n)
+			}
+			on.Store(false)
+			leaveTakers(all)
+			r.stop()
+			r.store.Close()
+		})
+	}
 }
