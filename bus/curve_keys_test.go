@@ -43,8 +43,8 @@ func TestC025WrongServerKeyForLong(t *testing.T) {
 		}
 		time.Sleep(5 * time.Minute)
 		s.enter().served()
-		if n := s.refused("server_key"); n < 20*10 || n > 20*40 {
-			t.Errorf("%v attempts, want 10 to 40 of each", n)
+		if n := s.refused("server_key"); n < 20*40 || n > 20*120 {
+			t.Errorf("%v attempts, want 40 to 120 of each", n)
 		}
 		if n := routers.count(); n < 4 || n > 6 || !strings.Contains(routers.last(), "another server key") {
 			t.Errorf("%d lines of the router, want one a minute: %s", n, routers.last())

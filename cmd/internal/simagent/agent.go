@@ -38,7 +38,7 @@ const (
 	registerTime    = 30 * time.Second // for the answer to the first Register of a link
 	missedBeats     = 3                // intervals without a word, then the link is given up
 	firstBackoff    = 100 * time.Millisecond
-	longBackoff     = 30 * time.Second
+	longBackoff     = 8 * time.Second
 	goodLife        = 30 * time.Second // of a registered link, after which the back-off starts anew
 	longestHoldOff  = time.Hour
 )
