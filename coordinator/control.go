@@ -152,7 +152,7 @@ func (d *dispatcher) sendCancels(agent string, s *session, es []*entry) {
 	for _, e := range es {
 		if err := s.peer.Send(&musterv1.Cancel{CommandId: e.oc.cmd.Id}); err != nil {
 			if errors.Is(err, bus.ErrQueueFull) {
-				s.whenDrained("commands", func() { d.wake(agent) })
+				d.whenDrained(agent, s)
 			}
 			return
 		}

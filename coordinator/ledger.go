@@ -19,10 +19,9 @@ type ledger struct {
 	*position
 	inFlight int
 
-	mu       sync.Mutex
-	open     map[string]*openCommand
-	queues   map[string]*agentQueue
-	promised map[string]struct{} // agents whose command is being stored, see sentAtOnce
+	mu     sync.Mutex
+	open   map[string]*openCommand
+	queues map[string]*agentQueue
 }
 
 // openCommand is a command that has targets which are not final.
@@ -92,7 +91,7 @@ type ref struct {
 func (r ref) agent() string { return r.oc.targets[r.idx] }
 
 func newLedger(inFlight int) *ledger {
-	return &ledger{position: newPosition(), inFlight: inFlight, open: map[string]*openCommand{}, queues: map[string]*agentQueue{}, promised: map[string]struct{}{}}
+	return &ledger{position: newPosition(), inFlight: inFlight, open: map[string]*openCommand{}, queues: map[string]*agentQueue{}}
 }
 
 // add opens a command with the states that the store knows. A command that is

@@ -143,7 +143,12 @@ func (c *Coordinator) changeStatusLocked(a *agent, to musterv1.Agent_Status) {
 	row.Address, row.Conflict = "", nil
 	// Not stored is no harm: the status in memory is right, and the next
 	// transition writes again.
-	if err := c.batch.add(&write{ops: fixed(putAgent(row)), size: proto.Size(row)}); err != nil {
+	w := &write{ops: fixed(putAgent(row)), size: proto.Size(row), done: func(_ []bool, err error) {
+		if err != nil {
+			c.warn("agent status not stored", "agent", row.Id, "status", to.String(), "err", err)
+		}
+	}}
+	if err := c.batch.add(w); err != nil {
 		c.metrics.dropped("last_seen")
 	}
 }
