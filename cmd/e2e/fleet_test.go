@@ -132,10 +132,16 @@ func (f *fleet) muster(args ...string) (stdout, stderr string, code int) {
 }
 
 type agent struct {
-	ID         string
-	Status     string
-	RunID      string `json:"run_id"`
-	Address    string
+	ID           string
+	Status       string
+	RunID        string    `json:"run_id"`
+	RegisterTime time.Time `json:"register_time"`
+	Address      string
+	Left         bool
+	Conflict     struct {
+		Address        string
+		RefusedAddress string `json:"refused_address"`
+	}
 	Attributes struct{ PID int }
 }
 
@@ -294,13 +300,16 @@ func (f *fleet) stdout(id, agent string) string {
 
 // event is one of the event stream.
 type event struct {
-	Kind   string
+	Kind  string
+	Agent struct {
+		ID     string
+		Status string
+	}
 	Target struct {
 		CommandID string `json:"command_id"`
 		AgentID   string `json:"agent_id"`
 		State     string
 	}
-	Rollout configRollout
 }
 
 // events is an open event stream and what came of it so far.

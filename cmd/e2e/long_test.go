@@ -17,4 +17,12 @@ const (
 	chaosKills           = 10 // of the coordinator; each agent twice
 	chaosPatience        = 15 * time.Minute
 	oddSignalsFor        = 10 * time.Second // C030
+	frozenAgents         = 100              // C021
+	frozenFor            = 10 * time.Minute
+	clonesFor            = 10 * time.Minute // C056
+	churnConnections     = 50000            // C022
+	stormAgents          = 2000             // C023
+	stormRealAgents      = 20
+	stormOutage          = time.Minute
+	stormRestarts        = 5
 )

@@ -2,11 +2,12 @@ package e2e
 
 import (
 	"errors"
-	"io"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // relay stands between agents and a coordinator, and can break what goes through.
@@ -15,12 +16,34 @@ type relay struct {
 	ln       net.Listener
 	upstream string
 
+	frozen sync.RWMutex // held for writing while nothing goes through
+
 	mu    sync.Mutex
 	links map[*link]bool
+	dials []time.Time // when an agent connected
+}
+
+// freeze stops everything that goes through, as SIGSTOP would: connections stay,
+// and nobody is told. It lasts until thaw.
+func (r *relay) freeze() { r.frozen.Lock() }
+func (r *relay) thaw()   { r.frozen.Unlock() }
+
+// pass waits until the relay is not frozen.
+func (r *relay) pass() {
+	r.frozen.RLock()
+	defer r.frozen.RUnlock()
+}
+
+// dialled is when agents connected so far.
+func (r *relay) dialled() []time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.dials)
 }
 
 // link is one connection of an agent.
 type link struct {
+	relay              *relay
 	agent, coordinator *net.TCPConn
 
 	mu     sync.Mutex
@@ -52,17 +75,21 @@ func (r *relay) accept(wg *sync.WaitGroup) {
 		if err != nil {
 			return
 		}
+		r.pass()
+		r.mu.Lock()
+		r.dials = append(r.dials, time.Now())
+		r.mu.Unlock()
 		upstream, err := net.Dial("tcp", r.upstream)
 		if err != nil {
 			conn.Close()
 			continue
 		}
-		l := &link{agent: conn.(*net.TCPConn), coordinator: upstream.(*net.TCPConn), budget: -1}
+		l := &link{relay: r, agent: conn.(*net.TCPConn), coordinator: upstream.(*net.TCPConn), budget: -1}
 		r.mu.Lock()
 		r.links[l] = true
 		r.mu.Unlock()
 		wg.Go(func() {
-			io.Copy(l.coordinator, l.agent) // ends with the link
+			l.copyUp()
 			l.reset()
 		})
 		wg.Go(func() {
@@ -75,6 +102,18 @@ func (r *relay) accept(wg *sync.WaitGroup) {
 	}
 }
 
+// copyUp copies from the agent to the coordinator until the link ends.
+func (l *link) copyUp() {
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := l.agent.Read(buf)
+		l.relay.pass()
+		if _, werr := l.coordinator.Write(buf[:n]); err != nil || werr != nil {
+			return
+		}
+	}
+}
+
 var errBudget = errors.New("the link breaks here")
 
 // copyDown copies from the coordinator to the agent as far as the budget goes.
@@ -82,6 +121,7 @@ func (l *link) copyDown() error {
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := l.coordinator.Read(buf)
+		l.relay.pass()
 		allowed, broken := l.spend(n)
 		if _, werr := l.agent.Write(buf[:allowed]); err == nil {
 			err = werr

@@ -17,4 +17,12 @@ const (
 	chaosKills           = 3 // of the coordinator; each agent twice
 	chaosPatience        = 2 * time.Minute
 	oddSignalsFor        = 3 * time.Second // C030
+	frozenAgents         = 30              // C021
+	frozenFor            = 2 * time.Second
+	clonesFor            = 10 * time.Second // C056
+	churnConnections     = 3000             // C022
+	stormAgents          = 200              // C023
+	stormRealAgents      = 5
+	stormOutage          = 5 * time.Second
+	stormRestarts        = 2
 )
