@@ -167,7 +167,7 @@ func (s *groupService) unbound(ctx context.Context, name string) error {
 	if err != nil || len(users) == 0 {
 		return err
 	}
-	return fail(codes.FailedPrecondition, "GROUP_IN_USE", fmt.Sprintf("group %q: %d configs are bound to it, such as %q; take their bindings away first", name, len(users), users[0]))
+	return fail(codes.FailedPrecondition, "GROUP_IN_USE", fmt.Sprintf("group %q: bound to it is config %q, %d in all; take the bindings away first", name, users[0], len(users)))
 }
 
 func (s *groupService) ListGroups(_ context.Context, req *musterv1.ListGroupsRequest) (*musterv1.ListGroupsResponse, error) {
