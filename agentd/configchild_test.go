@@ -14,7 +14,8 @@ import (
 // startConfigChild runs an agent that takes configs in a process of its own:
 //
 //	AGENTD_TEST_ROOT   its config root
-//	AGENTD_TEST_STEPS  a file for the names of the steps that it is at
+//	AGENTD_TEST_STEPS  a file for the names of the steps that it is at …
+//	AGENTD_TEST_STEP   … and the one at which it stops for ever
 //	AGENTD_TEST_MOUNT  what it has mounted: KIND:SOURCE:TARGET, separated by commas
 //	AGENTD_TEST_USER   who it is, if root runs the tests
 func startConfigChild(t *testing.T, dir, endpoint, root string, env ...string) *child {
@@ -47,6 +48,10 @@ func takeConfigs(cfg *Config) {
 			if err == nil {
 				fmt.Fprintln(f, step)
 				f.Close()
+			}
+			if step == os.Getenv("AGENTD_TEST_STEP") {
+				fmt.Println("held")
+				select {}
 			}
 			time.Sleep(2 * time.Millisecond) // so that it can be hit
 		}

@@ -109,6 +109,25 @@ func (r *configRig) offer(offers ...*musterv1.ConfigOffer) {
 	}
 }
 
+// fresh offers a version, and returns its status when that is told to be as
+// wanted, after the offer.
+func (r *configRig) fresh(o *musterv1.ConfigOffer, want musterv1.ConfigStatus_Status) (s *musterv1.ConfigStatus) {
+	r.t.Helper()
+	r.c.mu.Lock()
+	before := len(r.c.statuses)
+	r.c.mu.Unlock()
+	r.offer(o)
+	r.c.until(r.t, fmt.Sprintf("%s %d to be %v", o.Name, o.Version, want), func() bool {
+		for _, s = range r.c.statuses[before:] {
+			if s.Kind == o.Kind && s.Name == o.Name && s.Version == o.Version && s.Status == want {
+				return true
+			}
+		}
+		return false
+	})
+	return s
+}
+
 // wait returns the status of a config when it is, for a version, as wanted.
 func (r *configRig) wait(name string, v int32, want musterv1.ConfigStatus_Status) (last *musterv1.ConfigStatus) {
 	r.t.Helper()
@@ -132,8 +151,7 @@ func (c *fakeCoordinator) statusOf(name string) (last *musterv1.ConfigStatus) {
 // apply offers a version and waits until it is in place.
 func (r *configRig) apply(o *musterv1.ConfigOffer) {
 	r.t.Helper()
-	r.offer(o)
-	s := r.wait(o.Name, o.Version, musterv1.ConfigStatus_APPLIED)
+	s := r.fresh(o, musterv1.ConfigStatus_APPLIED)
 	if s.RunningVersion != o.Version || s.Reason != "" {
 		r.t.Errorf("got %v", s)
 	}
@@ -143,13 +161,7 @@ func (r *configRig) apply(o *musterv1.ConfigOffer) {
 // fail offers a version and waits until it FAILED; then running is in place.
 func (r *configRig) fail(o *musterv1.ConfigOffer, running int32, reasons ...string) {
 	r.t.Helper()
-	r.offer(o)
-	r.wantFailed(o.Name, o.Version, running, reasons...)
-}
-
-func (r *configRig) wantFailed(name string, v, running int32, reasons ...string) {
-	r.t.Helper()
-	s := r.wait(name, v, musterv1.ConfigStatus_FAILED)
+	s := r.fresh(o, musterv1.ConfigStatus_FAILED)
 	for _, reason := range reasons {
 		if !strings.Contains(s.Reason, reason) {
 			r.t.Errorf("no %q in %v", reason, s)

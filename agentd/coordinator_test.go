@@ -34,6 +34,7 @@ type fakeCoordinator struct {
 	busy      []string
 	nacks     []*musterv1.Nack
 	goodbyes  int
+	deaf      bool                     // registers nobody
 	statuses  []*musterv1.ConfigStatus // told by ConfigFeedback
 	fetches   []*musterv1.FetchConfig
 	serveFile func(*musterv1.FetchConfig) *musterv1.ConfigContent // nil: nothing comes
@@ -53,6 +54,10 @@ func serve(t *testing.T, ln net.Listener) *fakeCoordinator {
 		})
 	}
 	handle(mux, c, func(p *bus.Peer, m *musterv1.Register) {
+		if c.deaf {
+			p.Close(nil)
+			return
+		}
 		c.peer = p
 		c.registers = append(c.registers, m)
 		p.Promote()

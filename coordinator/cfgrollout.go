@@ -31,7 +31,8 @@ type configRollouts struct {
 	open   map[string]*configRollout // by id
 	of     map[string]*configRollout // by config: the one in force
 	fresh  map[string][]string       // targets of rollouts that are about to be stored
-	closed int                       // ended since old ones were removed
+	unread []store.KV                // rows whose targets could not be read
+	closed []string                  // ended, and not tidied yet
 }
 
 // configRollout is a rollout that has not ended. What follows the id never
@@ -57,7 +58,8 @@ type configRollout struct {
 	known   bool                    // all were looked at since it was read …
 	looked  time.Time               // … last at this time
 	head    *musterv1.Config        // whose bindings were looked at last
-	told    *musterv1.RolloutCounts // by the last event
+	told    *musterv1.RolloutCounts // by the last event …
+	tellAt  time.Time               // … and not again before
 }
 
 func newConfigRollouts(c *Coordinator) *configRollouts {
@@ -194,11 +196,32 @@ func (rs *configRollouts) take(kv store.KV) *musterv1.ConfigRollout {
 	if r == nil {
 		var err error
 		if r, err = rs.read(row); err != nil {
-			rs.c.log.Error("rollout not read; agents get what their bindings say", "rollout", row.Id, "err", err)
+			rs.c.log.Error("rollout not read; until it is, agents get what their bindings say", "rollout", row.Id, "err", err)
+			rs.mu.Lock()
+			defer rs.mu.Unlock()
+			rs.unread = append(rs.unread, kv)
 			return row
 		}
 	}
 	return rs.put(r, row)
+}
+
+// readAgain tries again what could not be read, unless the row has changed since.
+func (rs *configRollouts) readAgain(ctx context.Context) {
+	rs.mu.Lock()
+	rows := rs.unread
+	rs.unread = nil
+	rs.mu.Unlock()
+	for _, kv := range rows {
+		now, err := rs.c.store.Get(ctx, spaceConfig, kv.Key)
+		if err != nil {
+			rs.mu.Lock()
+			rs.unread = append(rs.unread, kv)
+			rs.mu.Unlock()
+		} else if now[0].Rev == kv.Rev {
+			rs.take(kv)
+		}
+	}
 }
 
 // put puts a row in force.
@@ -224,7 +247,7 @@ func (rs *configRollouts) put(r *configRollout, row *musterv1.ConfigRollout) *mu
 func (rs *configRollouts) close(row *musterv1.ConfigRollout) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
-	rs.closed++
+	rs.closed = append(rs.closed, row.Id)
 	rs.wakeUp()
 	r := rs.open[row.Id]
 	if r == nil {

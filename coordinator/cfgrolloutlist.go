@@ -34,7 +34,8 @@ func (s *configRolloutService) ListConfigRollouts(ctx context.Context, req *must
 		for _, kv := range page.Items {
 			row := &musterv1.ConfigRollout{}
 			if err := decode(kv.Key, kv.Value, row); err != nil {
-				return nil, err
+				s.c.log.Error("rollout not listed", "err", err)
+				continue
 			}
 			if req.Config != "" && row.Config != req.Config {
 				continue

@@ -1,7 +1,9 @@
 package coordinator
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -14,11 +16,12 @@ import (
 )
 
 const (
-	rolloutTick = time.Second      // agents that go tell nobody: rollouts look for them once in that time …
-	rolloutLook = 10 * time.Second // … and at every target
-	backTime    = 30 * time.Minute // a rollout that goes back waits at most that long for agents to do so …
-	backWord    = 5 * time.Second  // … and that long for those that have not said a word of their offer
-	outcomeRow  = 500              // targets in one row
+	rolloutDelay = 10 * time.Millisecond // many words are looked at together
+	rolloutTick  = time.Second           // agents that go tell nobody: rollouts look for them once in that time …
+	rolloutLook  = 10 * time.Second      // … and at every target
+	backTime     = 30 * time.Minute      // a rollout that goes back waits at most that long for agents to do so …
+	backWord     = 5 * time.Second       // … and that long for those that have not said a word of their offer
+	outcomeRow   = 500                   // targets in one row
 )
 
 // run brings rollouts forward until ctx ends: one goroutine offers for all.
@@ -36,12 +39,14 @@ func (rs *configRollouts) run(ctx context.Context) error {
 				next = min(next, max(time.Until(later), time.Millisecond))
 			}
 		}
+		rs.readAgain(ctx)
 		if err := rs.tidy(ctx); err != nil && ctx.Err() == nil {
 			rs.c.log.Error("old rollouts not removed", "err", err)
 		}
 		t.Reset(next)
 		select {
 		case <-rs.woken:
+			pause(ctx, rolloutDelay)
 		case <-t.C:
 		case <-ctx.Done():
 			return nil
@@ -118,27 +123,32 @@ func (rs *configRollouts) lookAt(r *configRollout, i int, p *rolloutPlace, heard
 		return
 	}
 	s := rs.statusOf(r, agent)
+	word := wordOf(s, r.version)
 	if back {
-		p.judgeBack(heard, s)
+		if heard.state > word.state {
+			word = heard
+		}
+		p.judgeBack(word, s)
 		return
 	}
 	p.back = false
-	p.judge(wordOf(s, r.version), rs.c.fleet.goneFor(agent, now), r.plan.vanish, now, !r.known)
+	p.judge(word, rs.c.fleet.goneFor(agent, now), r.plan.vanish, now, !r.known)
 	if was == musterv1.RolloutTarget_OFFERED && p.state != was && r.known {
 		r.plan.endedLocked(i, now)
 	}
 }
 
-// tell publishes where a rollout stands when that has changed.
+// tell publishes where a rollout stands when that has changed, once in a while.
 func (rs *configRollouts) tell(r *configRollout) {
 	rs.mu.Lock()
 	v, open := r.view(), rs.open[r.id] == r
 	rs.mu.Unlock()
-	same := proto.Equal(r.told, v.Counts)
-	r.told = v.Counts
-	if open && !same {
-		rs.c.feed.publish(&musterv1.Event{Kind: "rollout", Rollout: v})
+	now := time.Now()
+	if !open || now.Before(r.tellAt) || proto.Equal(r.told, v.Counts) {
+		return
 	}
+	r.told, r.tellAt = v.Counts, now.Add(rolloutTick)
+	rs.c.feed.publish(&musterv1.Event{Kind: "rollout", Rollout: v})
 }
 
 // offer writes down whose turn it is, and then has configs offer the version.
@@ -164,9 +174,8 @@ func (rs *configRollouts) offer(ctx context.Context, r *configRollout) (later ti
 		}
 		offers.Previous = append(offers.Previous, previous)
 	}
-	_, err = rs.c.store.Commit(ctx, store.Batch{Ops: []store.Op{{Space: spaceConfig, Key: offeredKey(r.id, r.written), Value: encode(offers)}}})
-	if err != nil {
-		return later, fmt.Errorf("offers: %w", err) // if it is there after all, the next one is the same or larger
+	if err := rs.storeOffers(ctx, offeredKey(r.id, r.written), encode(offers)); err != nil {
+		return later, fmt.Errorf("offers: %w", err) // the next try takes the place of what may be there
 	}
 	r.written++
 	rs.mu.Lock()
@@ -175,6 +184,20 @@ func (rs *configRollouts) offer(ctx context.Context, r *configRollout) (later ti
 	rs.c.configs.look.wake(agents...)
 	rs.wakeUp()
 	return later, nil
+}
+
+// storeOffers writes down who is about to be reached. It reads again what the
+// store is not sure of.
+func (rs *configRollouts) storeOffers(ctx context.Context, key, value []byte) error {
+	_, err := rs.c.store.Commit(ctx, store.Batch{Ops: []store.Op{{Space: spaceConfig, Key: key, Value: value}}})
+	if !errors.Is(err, store.ErrUnknown) {
+		return err
+	}
+	kvs, again := rs.c.store.Get(ctx, spaceConfig, key)
+	if again == nil && bytes.Equal(kvs[0].Value, value) {
+		return nil
+	}
+	return err
 }
 
 // decide stores a decision about a rollout in state from, and waits until it is

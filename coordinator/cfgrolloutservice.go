@@ -180,6 +180,9 @@ func (rs *configRollouts) store(ctx context.Context, row *musterv1.ConfigRollout
 		delete(rs.fresh, row.Id)
 	}()
 	_, err = rs.c.configs.update(ctx, row.Config, func(cfg *musterv1.Config) error {
+		if !rs.c.configs.catalog.has(row.Config, row.Version) { // removed meanwhile, as one of many old ones
+			return invalid("version", "config %q has no version %d", row.Config, row.Version)
+		}
 		cfg.RolloutId = row.Id
 		return nil
 	}, last...)

@@ -11,22 +11,33 @@ import (
 // beyond that the oldest go.
 const keptRollouts = 1000
 
-// tidy removes what ended rollouts need no more, when some have ended.
+// tidy removes what rollouts that have ended since need no more, and the oldest
+// of all.
 func (rs *configRollouts) tidy(ctx context.Context) error {
 	rs.mu.Lock()
 	ended := rs.closed
-	rs.closed = 0
+	rs.closed = nil
 	rs.mu.Unlock()
-	if ended == 0 {
+	for i, id := range ended {
+		if err := rs.tidyOne(ctx, id); err != nil {
+			rs.mu.Lock()
+			rs.closed = append(rs.closed, ended[i:]...) // again, later
+			rs.mu.Unlock()
+			return err
+		}
+	}
+	if len(ended) == 0 {
 		return nil
 	}
-	err := rs.removeOld(ctx)
-	if err != nil {
-		rs.mu.Lock()
-		rs.closed += ended // again, later
-		rs.mu.Unlock()
+	return rs.removeOld(ctx)
+}
+
+// tidyOne removes what the outcome of a rollout tells, too.
+func (rs *configRollouts) tidyOne(ctx context.Context, id string) error {
+	if err := rs.dropRows(ctx, spaceConfig, offeredPrefix+id+"/", nil); err != nil {
+		return err
 	}
-	return err
+	return rs.dropRows(ctx, spaceBulk, targetsPrefix+id+"/", nil)
 }
 
 func (rs *configRollouts) removeOld(ctx context.Context) error {
@@ -38,26 +49,14 @@ func (rs *configRollouts) removeOld(ctx context.Context) error {
 		}
 		return nil
 	})
-	if err != nil {
-		return err
+	for i := 0; err == nil && i < len(ended)-keptRollouts; i++ {
+		err = rs.remove(ctx, ended[i])
 	}
-	for i, id := range ended {
-		if err := rs.dropRows(ctx, spaceConfig, offeredPrefix+id+"/", nil); err != nil { // the outcome has it all
-			return err
-		}
-		if err := rs.dropRows(ctx, spaceBulk, targetsPrefix+id+"/", nil); err != nil {
-			return err
-		}
-		if i < len(ended)-keptRollouts {
-			if err := rs.remove(ctx, id); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	return err
 }
 
-// remove deletes what is left of a rollout, the row that names it last.
+// remove deletes what is left of a rollout that was tidied, the row that names it
+// last.
 func (rs *configRollouts) remove(ctx context.Context, id string) error {
 	if err := rs.dropRows(ctx, spaceBulk, outcomePrefix+id+"/", nil); err != nil {
 		return err

@@ -37,6 +37,8 @@ type taker struct {
 	parts  map[wireName][]byte                 // of it
 	files  map[wireName][]byte                 // in place
 	says   map[wireName]*musterv1.ConfigStatus // where each stands
+	pieces int                                 // that came
+	stall  chan struct{}                       // its reader waits for it
 	gone   int                                 // answers that say so
 }
 
@@ -66,6 +68,9 @@ func settle() {
 }
 
 func (a *taker) onOffer(l *bus.Peer, _ *musterv1.Envelope, m *musterv1.ConfigOffer) error {
+	if a.stall != nil {
+		<-a.stall
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.offers = append(a.offers, m)
@@ -91,6 +96,7 @@ func (a *taker) onContent(l *bus.Peer, _ *musterv1.Envelope, m *musterv1.ConfigC
 		a.gone++
 		return nil
 	}
+	a.pieces++
 	if offer == nil || offer.Version != m.Version || int(m.Offset) != len(a.parts[w]) {
 		return nil
 	}
@@ -236,15 +242,6 @@ func (r *rig) pipeline(name, content string) {
 func (r *rig) deleteConfig(name string) {
 	r.t.Helper()
 	if _, err := r.configs().DeleteConfig(r.t.Context(), &musterv1.DeleteConfigRequest{Name: name}); err != nil {
-		r.t.Fatal(err)
-	}
-	settle()
-}
-
-func (r *rig) groupOf(name string, agents ...string) {
-	r.t.Helper()
-	s := &groupService{c: r.c}
-	if _, err := s.PutGroup(r.t.Context(), &musterv1.PutGroupRequest{Group: &musterv1.Group{Name: name, Agents: agents}}); err != nil {
 		r.t.Fatal(err)
 	}
 	settle()

@@ -152,7 +152,7 @@ func (d *dispatcher) sendCancels(agent string, s *session, es []*entry) {
 	for _, e := range es {
 		if err := s.peer.Send(&musterv1.Cancel{CommandId: e.oc.cmd.Id}); err != nil {
 			if errors.Is(err, bus.ErrQueueFull) {
-				d.whenDrained(agent, s)
+				s.whenDrained("commands", func() { d.wake(agent) })
 			}
 			return
 		}

@@ -273,22 +273,12 @@ func (d *dispatcher) send(agent string, s *session, es []*entry, seals map[*open
 			d.m.sent()
 		case errors.Is(err, bus.ErrQueueFull):
 			d.ledger.sending(es[i:], s, now) // at once, when there is room
-			d.whenDrained(agent, s)
+			s.whenDrained("commands", func() { d.wake(agent) })
 			return
 		default:
 			return // the link is gone: the next session gets it
 		}
 	}
-}
-
-func (d *dispatcher) whenDrained(agent string, s *session) {
-	go func() { // ends with the link
-		select {
-		case <-s.peer.Drained():
-			d.wake(agent)
-		case <-s.peer.Done():
-		}
-	}()
 }
 
 // seal encodes a command as agents get it, once for all of them.

@@ -12,7 +12,13 @@
 // every known agent with its session; both are rebuilt from the store when the
 // coordinator starts. Nothing else that must survive is in memory.
 //
+// What agents shall hold goes another way down; see configs:
+//
+//	PutGroup, PutConfig, CreateConfigRollout → store → configFollower →
+//	groups, catalog, configRollouts → desired → offers → bus → agent
+//
 // The promises (DESIGN section 5): a command that is not idempotent is started
 // at most once on an agent that keeps its journal, and every target becomes
-// final, at the latest at expiry + timeout + grace.
+// final, at the latest at expiry + timeout + grace. Those of rollouts are with
+// configRollouts.
 package coordinator

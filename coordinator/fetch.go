@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/musterhq/muster/bus"
@@ -144,15 +145,37 @@ func (f *fetches) answer(ctx context.Context, s *session, r fetch) {
 			return
 		}
 	}
-	if err := s.peer.SendFrames(frames); errors.Is(err, bus.ErrQueueFull) {
-		go func() { // ends with the link
-			select {
-			case <-s.peer.Drained():
-				f.add(s, r)
-			case <-s.peer.Done():
-			}
-		}()
+	switch err := s.peer.SendFrames(frames); {
+	case errors.Is(err, bus.ErrQueueFull):
+		f.hold(s, r)
+	case err != nil:
+		f.drop(s) // the link is gone
 	}
+}
+
+// hold puts a request back, and lets its link wait until its queue has drained.
+func (f *fetches) hold(s *session, r fetch) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.waiting[s] = append([]fetch{r}, f.waiting[s]...)
+	f.turn = slices.DeleteFunc(f.turn, func(t *session) bool { return t == s })
+	s.whenDrained("content", func() { f.resume(s) })
+}
+
+func (f *fetches) resume(s *session) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.waiting[s]) > 0 && !slices.Contains(f.turn, s) {
+		f.turn = append(f.turn, s)
+		f.ring()
+	}
+}
+
+func (f *fetches) drop(s *session) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.waiting, s)
+	f.turn = slices.DeleteFunc(f.turn, func(t *session) bool { return t == s })
 }
 
 // piece returns an answer as it is sent: for whole pieces encoded once for all.

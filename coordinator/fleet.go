@@ -59,6 +59,7 @@ type session struct {
 	restarts   *rate.Limiter // of output that was begun on it
 	writes     atomic.Int64  // that wait for the disk
 	writeBytes atomic.Int64
+	drain      drain
 
 	mu      sync.Mutex
 	seq     uint64               // of the last Register or Heartbeat
@@ -97,11 +98,17 @@ func (f *fleet) sessionsOf(ids map[string]struct{}) map[string]*session {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	for id := range ids {
-		if a := f.agents[id]; a != nil && a.session != nil && !a.row.GetMaintenance() && takesCommands(a.row) {
+		if a := f.agents[id]; a != nil && a.reachable() {
 			out[id] = a.session
 		}
 	}
 	return out
+}
+
+// reachable reports whether commands may be sent to the agent; the caller holds
+// the fleet's lock.
+func (a *agent) reachable() bool {
+	return a.session != nil && !a.row.GetMaintenance() && takesCommands(a.row)
 }
 
 // linkOf returns the session that an agent is connected by, or nil.

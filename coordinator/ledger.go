@@ -19,9 +19,10 @@ type ledger struct {
 	*position
 	inFlight int
 
-	mu     sync.Mutex
-	open   map[string]*openCommand
-	queues map[string]*agentQueue
+	mu       sync.Mutex
+	open     map[string]*openCommand
+	queues   map[string]*agentQueue
+	promised map[string]struct{} // agents whose command is being stored, see sentAtOnce
 }
 
 // openCommand is a command that has targets which are not final.
@@ -91,7 +92,7 @@ type ref struct {
 func (r ref) agent() string { return r.oc.targets[r.idx] }
 
 func newLedger(inFlight int) *ledger {
-	return &ledger{position: newPosition(), inFlight: inFlight, open: map[string]*openCommand{}, queues: map[string]*agentQueue{}}
+	return &ledger{position: newPosition(), inFlight: inFlight, open: map[string]*openCommand{}, queues: map[string]*agentQueue{}, promised: map[string]struct{}{}}
 }
 
 // add opens a command with the states that the store knows. A command that is

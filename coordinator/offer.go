@@ -164,13 +164,7 @@ func (k *configs) offer(ctx context.Context, agent string, s *session, key offer
 		k.m.offers.Inc()
 		return true
 	case errors.Is(err, bus.ErrQueueFull):
-		go func() { // ends with the link
-			select {
-			case <-s.peer.Drained():
-				k.look.wake(agent)
-			case <-s.peer.Done():
-			}
-		}()
+		s.whenDrained("configs", func() { k.look.wake(agent) })
 		return false
 	default:
 		return false // the link is gone: the next one is looked at

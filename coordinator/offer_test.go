@@ -1,10 +1,14 @@
 package coordinator
 
 import (
+	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	musterv1 "github.com/musterhq/muster/proto/muster/v1"
@@ -185,5 +189,115 @@ func TestNothingNewUnderMaintenance(t *testing.T) {
 		}
 		settle()
 		a.wantOffers(file("app"), 1)
+	})
+}
+
+// What does not fit into an agent's queue is sent as soon as that has drained,
+// although the agent says nothing.
+func TestOffersAndContentWaitForTheQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.link.QueueBytes = 100 << 10
+		r.link.WriteStall = time.Hour
+		r.start()
+		a := r.taker("a")
+		a.deaf, a.stall = true, make(chan struct{})
+		a.come()
+		const n = 30
+		r.pipeline("c", strings.Repeat("0123456789abcdef", 64<<10))
+		for i := range n {
+			a.say(&musterv1.FetchConfig{Kind: musterv1.Config_PIPELINE, Name: "c", Version: 1})
+			r.head(musterv1.Config_PIPELINE, fmt.Sprint("c", i))
+			r.bind(fmt.Sprint("c", i), fleetWide(r.version(fmt.Sprint("c", i), strings.Repeat("x", 60<<10))))
+		}
+		time.Sleep(time.Second)
+		if got := len(a.offers); got > 0 {
+			t.Fatalf("%d offers came to an agent that does not read", got)
+		}
+		close(a.stall)
+		time.Sleep(offerAgain / 4)
+		synctest.Wait()
+		if got := len(a.offers); got != n+1 {
+			t.Errorf("%d offers came, want %d", got, n+1)
+		}
+		if a.pieces != n {
+			t.Errorf("%d pieces came, want %d", a.pieces, n)
+		}
+		r.stop()
+		r.store.Close()
+	})
+}
+
+// An agent that was deleted is a new one when it comes again; what it holds is
+// known again from what it says.
+func TestDeletedAgentBringsItsConfigsAgain(t *testing.T) {
+	fleetTest(t, func(t *testing.T, r *rig) {
+		a := r.taker("a").come()
+		r.pipeline("app", "one")
+		a.leave()
+		s := &agentService{c: r.c}
+		if _, err := s.DeleteAgent(t.Context(), &musterv1.DeleteAgentRequest{Id: "a"}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if _, err := r.configs().GetAgentConfigs(t.Context(), &musterv1.GetAgentConfigsRequest{AgentId: "a"}); status.Code(err) != codes.NotFound {
+			t.Errorf("configs of a deleted agent: %v", err)
+		}
+		r.bind("app", fleetWide(1), forAgent("x", 1))
+		if r.c.configs.holdings["a"] != nil {
+			t.Error("a deleted agent takes memory")
+		}
+		a.come()
+		r.wantConfig("app", "a", applied, 1, 1)
+		r.deleteConfig("app")
+		a.wantNoFile(file("app"))
+	})
+}
+
+// N76: 0 and -1 are no versions that can be bound, fetched or made.
+func TestReservedVersionsAreRefused(t *testing.T) {
+	fleetTest(t, func(t *testing.T, r *rig) {
+		a := r.taker("a").come()
+		r.pipeline("app", "one")
+		for _, n := range []int32{0, deletedVersion} {
+			_, err := r.configs().PutConfig(t.Context(), &musterv1.PutConfigRequest{Config: &musterv1.Config{Name: "app", Bindings: []*musterv1.Binding{fleetWide(n)}}})
+			wantFault(t, err, codes.InvalidArgument, "bindings[0].version")
+			a.say(&musterv1.FetchConfig{Kind: musterv1.Config_PIPELINE, Name: "app", Version: n})
+		}
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if a.gone != 2 {
+			t.Errorf("%d answers that it is gone, want 2", a.gone)
+		}
+	})
+}
+
+// The smallest scope's version counts, among groups that of the later name.
+func TestPipelineScopes(t *testing.T) {
+	fleetTest(t, func(t *testing.T, r *rig) {
+		a, b, c := r.taker("a").come(), r.taker("b").come(), r.taker("c").come()
+		r.group("g1", "", "a", "b")
+		r.group("g2", "", "a", "b")
+		r.head(musterv1.Config_PIPELINE, "app")
+		for _, content := range []string{"fleet", "g1", "g2", "agent"} {
+			r.version("app", content)
+		}
+		r.bind("app", fleetWide(1), forGroup("g2", 3), forGroup("g1", 2), forAgent("a", 4))
+		a.wantFile(file("app"), "agent")
+		b.wantFile(file("app"), "g2")
+		c.wantFile(file("app"), "fleet")
+		cfg, err := r.configs().GetConfig(t.Context(), &musterv1.GetConfigRequest{Name: "app"})
+		if err != nil || cfg.Counts.Total != 3 || cfg.Counts.Applied != 3 {
+			t.Errorf("counts %v, %v", cfg.GetCounts(), err)
+		}
+		resp, err := r.configs().ListConfigStatus(t.Context(), &musterv1.ListConfigStatusRequest{Config: "app", PageSize: 2})
+		if err != nil || len(resp.Statuses) != 2 || resp.NextPageToken == "" || resp.Statuses[1].AgentId != "b" || resp.Statuses[1].WantedVersion != 3 {
+			t.Errorf("statuses %v, %v", resp, err)
+		}
+		resp, err = r.configs().ListConfigStatus(t.Context(), &musterv1.ListConfigStatusRequest{Config: "app", PageSize: 2, PageToken: resp.NextPageToken,
+			Statuses: []musterv1.ConfigStatus_Status{applied}})
+		if err != nil || len(resp.Statuses) != 1 || resp.NextPageToken != "" {
+			t.Errorf("second page %v, %v", resp, err)
+		}
 	})
 }

@@ -26,6 +26,7 @@ type rig struct {
 	net   *bustest.Net
 	store store.Store
 	cfg   Config
+	link  bus.Config // of the router, but for its log
 	c     *Coordinator
 	cmds  *commandService
 	stop  func()
@@ -47,7 +48,9 @@ func (r *rig) start() {
 	}
 	mux := bus.NewMux()
 	c.Register(mux)
-	router := bus.NewRouter(bus.Config{Log: r.cfg.Log}, mux)
+	link := r.link
+	link.Log = r.cfg.Log
+	router := bus.NewRouter(link, mux)
 	ctx, cancel := context.WithCancel(r.t.Context())
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return router.Serve(ctx, r.net, bus.Null()) })

@@ -11,8 +11,9 @@ import (
 
 const defaultVanish = time.Minute
 
-// plan is a command's rollout in numbers, and how far it is. It is guarded by
-// ledger.mu. After a restart all of it follows from the targets' states.
+// plan is a rollout in numbers, and how far it is. A command's is guarded by
+// ledger.mu, that of a config belongs to the loop. After a restart all of it
+// follows from the targets' states.
 type plan struct {
 	canary      int // 0: none
 	batch       int // places of the sliding window

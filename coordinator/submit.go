@@ -56,7 +56,9 @@ func (c *Coordinator) submit(ctx context.Context, req *musterv1.Command, key str
 		cmd.Target.Agents = nil
 	}
 
-	rev, err := c.storeCommand(ctx, cmd, targets, c.settledAtOnce(cmd, targets, now), once)
+	mark, done := c.sentAtOnce(cmd, targets)
+	defer done()
+	rev, err := c.storeCommand(ctx, cmd, targets, c.settledAtOnce(cmd, targets, now), mark, once)
 	if errors.Is(err, store.ErrConflict) { // the same key, at the same time
 		id, err := c.earlier(ctx, once)
 		return c.again(ctx, id, err)
@@ -118,9 +120,9 @@ func (c *Coordinator) settledAtOnce(cmd *musterv1.Command, targets []string, now
 }
 
 // storeCommand writes the target lists first and then, in one commit, the
-// command: it is there whole or not at all. A command of one commit needs no
-// draft row.
-func (c *Coordinator) storeCommand(ctx context.Context, cmd *musterv1.Command, targets []string, ops []store.Op, once onceKey) (store.Rev, error) {
+// command and mark: it is there whole or not at all. A command of one commit
+// needs no draft row.
+func (c *Coordinator) storeCommand(ctx context.Context, cmd *musterv1.Command, targets []string, ops, mark []store.Op, once onceKey) (store.Rev, error) {
 	for n, list := range packed(targets) {
 		ops = append(ops, store.Op{Kind: store.PutIfAbsent, Space: spaceBulk, Key: targetsKey(cmd.Id, n),
 			Value: encode(&musterv1.TargetList{AgentIds: list})})
@@ -129,6 +131,7 @@ func (c *Coordinator) storeCommand(ctx context.Context, cmd *musterv1.Command, t
 		{Kind: store.Put, Space: spaceHistory, Key: cmdKey(cmd.Id), Value: encode(cmd), If: store.Absent()},
 		{Kind: store.Put, Space: spaceHistory, Key: openKey(cmd.Id)},
 	}
+	head = append(head, mark...)
 	if once.row != nil {
 		head = append(head, once.op(cmd.Id, cmd.CreateTime))
 	}
@@ -148,10 +151,10 @@ func (c *Coordinator) storeCommand(ctx context.Context, cmd *musterv1.Command, t
 }
 
 // split cuts ops into batches that keep the store's limits, the last one with
-// room for reserve bytes and three ops. If there are several, draft goes first.
+// room for reserve bytes and four ops. If there are several, draft goes first.
 func split(ops []store.Op, draft store.Op, reserve int) [][]store.Op {
 	room := func(b []store.Op, o store.Op) bool {
-		return len(b) < store.MaxOps-4 && sizeOf(b)+sizeOf([]store.Op{o})+reserve+len(draft.Key) <= store.MaxBytes
+		return len(b) < store.MaxOps-5 && sizeOf(b)+sizeOf([]store.Op{o})+reserve+len(draft.Key) <= store.MaxBytes
 	}
 	batches := [][]store.Op{nil}
 	for _, o := range ops {

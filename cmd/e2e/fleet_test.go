@@ -310,6 +310,7 @@ type event struct {
 		AgentID   string `json:"agent_id"`
 		State     string
 	}
+	Rollout configRollout
 }
 
 // events is an open event stream and what came of it so far.

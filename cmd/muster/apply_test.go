@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -53,11 +54,12 @@ func (s *shelf) service(t *testing.T) *fakeService {
 		"GET /v1/rollouts/R1":             say(rolloutJSON(s.rollout, `"total":4,"applied":4`)),
 		"GET /v1/rollouts/R1/targets":     say(`{"targets":[]}`),
 	}}
+	var versions []string // newest first
 	for i, content := range s.contents {
-		at := fmt.Sprintf("GET /v1/configs/nginx/versions/%d", i+1)
-		f.answers[at] = say(fmt.Sprintf(`{"version":%d,"sha256":%q,"file":%s}`, i+1, hashOf([]byte(content)), s.file))
-		f.answers[at+"/content"] = say(content)
+		versions = slices.Insert(versions, 0, fmt.Sprintf(`{"version":%d,"sha256":%q,"file":%s}`, i+1, hashOf([]byte(content)), s.file))
+		f.answers[fmt.Sprintf("GET /v1/configs/nginx/versions/%d/content", i+1)] = say(content)
 	}
+	f.answers["GET /v1/configs/nginx/versions"] = say(`{"versions":[` + strings.Join(versions, ",") + `]}`)
 	return f
 }
 
@@ -99,14 +101,14 @@ func TestApply(t *testing.T) {
 			`PUT /v1/configs/nginx * {"kind":"PIPELINE"}`,
 			`POST /v1/configs/nginx/versions  {` + contentTwo + `,"file":{"mode":"644"}}`,
 			`PUT /v1/configs/nginx "e1" {"kind":"PIPELINE","bindings":[{"group":"web","version":1}]}`,
-		}, []string{"group web: new, 2 of 4 agents, 2 join, 0 leave", "config nginx: new, a new version, bound to group web, +1/-0/~1 of 4 agents", "left alone, as the folder does not name them: 0 groups, 1 configs", "done\n"}},
+		}, []string{"group web: new, 2 of 4 agents, 2 join, 0 leave", "config nginx: new, a new version, bound to group web, +1/-0/~1 of 4 agents\n", "left alone, as the folder does not name them: 0 groups, 1 configs", "done\n"}},
 		{"nothing to do", known, "two\n", withPlan, "", 0, nil, []string{"group web: no change", "config nginx: no change, version 2", "nothing to do\n"}},
 		{"new content", known, "three\n", withPlan, "", 0, []string{
 			`POST /v1/configs/nginx/versions  {` + contentThree + `,"file":{"mode":"644"}}`,
 			`POST /v1/configs/nginx/rollouts  {"version":3,"plan":{"canary":"1","batch":"50%"}}`,
 		}, []string{"changed, a new version after 2, rollout (canary 1, batch 50%), +1/-0/~1 of 4 agents", "version 3 of nginx DONE", "done\n"}},
 		{"new content, dry run", known, "three\n", withPlan, "--dry-run", 0, nil,
-			[]string{"  --- nginx version 2\n  +++ nginx in the folder\n", "\n  -two\n  +three\n", "nothing was changed\n"}},
+			[]string{"  --- nginx version 2\n  +++ nginx in the folder\n", "  @@ -1 +1 @@\n  -two\n  +three\nleft alone", "nothing was changed\n"}},
 		{"a new file only", with(func(s *shelf) { s.file = `{"path":"nginx","mode":"0600","check_cmd":["true"]}` }), "two\n", "", "--detach", 0, []string{
 			`POST /v1/configs/nginx/versions  {` + contentTwo + `,"file":{"mode":"644"}}`, `POST /v1/configs/nginx/rollouts  {"version":3}`,
 		}, []string{"mode: 0600 -> 0644\n", `check_cmd: ["true"] -> none`, "rollout R1 goes on"}},
@@ -116,6 +118,11 @@ func TestApply(t *testing.T) {
 		{"it was rolled back, and the folder was not", with(func(s *shelf) {
 			s.head = `{"name":"nginx","kind":"PIPELINE","latest_version":2,"etag":"e2","bindings":[{"group":"web","version":1}]}`
 		}), "two\n", "", "", 0, []string{`POST /v1/configs/nginx/rollouts  {"version":2}`}, []string{"version 2 after 1"}},
+		{"what an older version was", with(func(s *shelf) {
+			s.contents = []string{"one\n", "two\n", "bad\n"}
+			s.head = strings.Replace(headAt2, `"latest_version":2`, `"latest_version":3`, 1)
+		}),
+			"one\n", "", "", 0, []string{`POST /v1/configs/nginx/rollouts  {"version":1}`}, []string{"version 1 after 2"}},
 		{"more bindings: those get the old version first, and the new one with the others", known, "", "", "-f " + writeFolder(t, map[string]string{
 			"configs/nginx.yaml": "description: d\nbindings: {fleet: true, groups: [web]}\ncontent: |\n  three\nfile: {mode: 644}\n"}), 0, []string{
 			`POST /v1/configs/nginx/versions  {` + contentThree + `,"file":{"mode":"644"}}`,
@@ -148,5 +155,50 @@ func TestApply(t *testing.T) {
 				t.Errorf("%s: no %q in\n%s%s", tc.name, word, stdout, stderr)
 			}
 		}
+	}
+}
+
+// Who will be in a group is asked for by their ids, as long as they are few.
+func TestPlanForeseesItsGroups(t *testing.T) {
+	many := make([]string, maxBindings)
+	for i := range many {
+		many[i] = fmt.Sprintf("a%04d", i)
+	}
+	groups := map[string]*groupPlan{
+		"new":  {Change: added, Joining: 2, members: []string{"b", "a"}},
+		"grow": {Change: changed, Joining: 1, members: []string{"a", "c"}},
+		"same": {Change: unchanged},
+		"huge": {Change: added, Joining: 1000, members: many},
+		"more": {Change: changed, Joining: 7, members: many},
+	}
+	as, missed := foreseen(scopes{Groups: []string{"new", "grow", "same", "stored"}, Agents: []string{"a", "z"}}, groups)
+	if got := bindingList(as.at(0)); missed != 0 || got != "group same, group stored, agent a, agent b, agent c, agent z" {
+		t.Errorf("%s, missed %d", got, missed)
+	}
+	as, missed = foreseen(scopes{Fleet: true, Groups: []string{"new", "huge", "more"}}, groups)
+	if got := bindingList(as.at(0)); missed != 1007 || got != "fleet, group more, agent a, agent b" {
+		t.Errorf("%s, missed %d", got, missed)
+	}
+}
+
+func TestApplyAsJSON(t *testing.T) {
+	s := shelf{head: headAt2, contents: []string{"one\n", "two\n"}, file: `{"path":"nginx","mode":"0644"}`, groups: webGroup, preview: allChange, rollout: "ROLLED_BACK"}
+	stdout, _, code := muster(t, s.service(t), "apply", "-o", "json", "-f", nginxFolder(t, "three\n", ""))
+	var got struct {
+		Groups  []groupPlan
+		Configs []struct {
+			Change  change
+			Version int
+			From    int
+			Rollout configRollout
+		}
+		OtherConfigs []string `json:"other_configs"`
+	}
+	if err := json.Unmarshal([]byte(stdout), &got); err != nil {
+		t.Fatalf("%v in %s", err, stdout)
+	}
+	if c := got.Configs[0]; code != exitFailed || c.Change != changed || c.Version != 3 || c.From != 2 || c.Rollout.State != "ROLLED_BACK" || got.Groups[0].Change != unchanged ||
+		!slices.Equal(got.OtherConfigs, []string{"other"}) {
+		t.Errorf("exit %d: %+v", code, got)
 	}
 }

@@ -32,8 +32,9 @@ type groupPlan struct {
 	Joining int    `json:"joining"`
 	Leaving int    `json:"leaving"`
 
-	want groupBody
-	have agentGroup
+	want    groupBody
+	have    agentGroup
+	members []string // then, if it changes
 }
 
 // change says what becomes of a group or a config.
@@ -154,7 +155,7 @@ func (p *planner) planGroup(ctx context.Context, want groupBody, groups map[stri
 		return g, nil
 	}
 	preview, err := p.client.previewGroup(ctx, want)
-	g.Total, g.Fleet, g.Joining, g.Leaving = preview.Total, preview.Fleet, len(preview.Joining), preview.Leaving
+	g.Total, g.Fleet, g.Joining, g.Leaving, g.members = preview.Total, preview.Fleet, len(preview.Joining), preview.Leaving, preview.AgentIDs
 	return g, err
 }
 
@@ -182,31 +183,36 @@ func (p *planner) planConfig(ctx context.Context, want configFile, groups map[st
 	return c, p.preview(ctx, c, groups)
 }
 
-// findVersion looks whether a version that is bound, or else the latest, is what
-// the folder says.
+// lookedBack is how many of a config's versions may be what the folder says.
+const lookedBack = 100
+
+// findVersion looks for a version that is what the folder says: among those that
+// are bound, and else the newest.
 func (p *planner) findVersion(ctx context.Context, c *configPlan) error {
+	raw, err := p.client.list(ctx, configPath(c.Name, "/versions"), "versions", lookedBack)
+	if err != nil {
+		return err
+	}
+	newest, err := decodeRows[configVersion](raw)
+	if err != nil {
+		return err
+	}
+	bound := map[int]bool{}
 	for _, b := range c.have.Bindings {
+		bound[b.Version] = true
 		c.From = max(c.From, b.Version)
 	}
-	candidates := []int{c.From}
-	for _, b := range c.have.Bindings {
-		candidates = append(candidates, b.Version)
-	}
-	candidates = append(candidates, c.have.LatestVersion)
-	for i, n := range candidates {
-		if n == 0 || slices.Contains(candidates[:i], n) {
-			continue
+	var base configVersion // what it is compared with
+	for _, v := range newest {
+		if v.Version == cmp.Or(c.From, c.have.LatestVersion) {
+			base = v
 		}
-		v, err := p.client.version(ctx, c.Name, n)
-		if err != nil {
-			return err
-		}
-		if v.SHA256 == hashOf(c.want.content) && len(fileChanges(c.want, v.File)) == 0 {
-			c.Version = n
-			break
+		same := v.SHA256 == hashOf(c.want.content) && len(fileChanges(c.want, v.File)) == 0
+		if same && (c.Version == 0 || bound[v.Version] && !bound[c.Version]) {
+			c.Version = v.Version
 		}
 	}
-	if base := cmp.Or(c.From, c.have.LatestVersion); base != 0 && base != c.Version {
+	if base.Version != c.Version {
 		return p.compare(ctx, c, base)
 	}
 	return nil
@@ -258,20 +264,19 @@ func argvText(argv []string) string {
 }
 
 // compare tells how the folder differs from a version.
-func (p *planner) compare(ctx context.Context, c *configPlan, base int) error {
-	v, err := p.client.version(ctx, c.Name, base)
-	if err != nil {
-		return err
-	}
-	c.FileChanges = fileChanges(c.want, v.File)
-	if !p.diff || v.SHA256 == hashOf(c.want.content) {
+func (p *planner) compare(ctx context.Context, c *configPlan, base configVersion) error {
+	if base.Version == 0 { // there is none, or it is far back
 		return nil
 	}
-	old, err := p.client.content(ctx, c.Name, base)
+	c.FileChanges = fileChanges(c.want, base.File)
+	if !p.diff || base.SHA256 == hashOf(c.want.content) {
+		return nil
+	}
+	old, err := p.client.content(ctx, c.Name, base.Version)
 	if err != nil {
 		return err
 	}
-	c.Diff, err = unifiedDiff(fmt.Sprintf("%s version %d", c.Name, base), old, c.Name+" in the folder", c.want.content)
+	c.Diff, err = unifiedDiff(fmt.Sprintf("%s version %d", c.Name, base.Version), old, c.Name+" in the folder", c.want.content)
 	return err
 }
 
@@ -285,8 +290,17 @@ func unifiedDiff(fromName string, from []byte, toName string, to []byte) (string
 		}
 	}
 	return difflib.GetUnifiedDiffString(difflib.UnifiedDiff{
-		A: difflib.SplitLines(string(from)), B: difflib.SplitLines(string(to)), FromFile: fromName, ToFile: toName, Context: 3,
+		A: diffLines(from), B: diffLines(to), FromFile: fromName, ToFile: toName, Context: 3,
 	})
+}
+
+// diffLines shows where the last line has no end, as diff does.
+func diffLines(content []byte) []string {
+	lines := slices.Collect(strings.Lines(string(content)))
+	if n := len(lines); n > 0 && !strings.HasSuffix(lines[n-1], "\n") {
+		lines[n-1] += "\n\\ No newline at end of file\n"
+	}
+	return lines
 }
 
 // bind says what the bindings are once they are put. Where some version is bound
@@ -315,8 +329,10 @@ func (c *configPlan) bind() {
 	}
 }
 
-// preview asks who would get what at the end. Of groups that are not there yet,
-// or will change, it can only be said how many come in at most.
+// maxBindings is what the server takes of one config.
+const maxBindings = 1000
+
+// preview asks who would get what at the end.
 func (p *planner) preview(ctx context.Context, c *configPlan, groups map[string]*groupPlan) error {
 	to := c.Version
 	if to == 0 {
@@ -325,25 +341,40 @@ func (p *planner) preview(ctx context.Context, c *configPlan, groups map[string]
 			to = c.have.LatestVersion + 1
 		}
 	}
-	body, more := configBody{Name: c.Name}, 0
-	for _, b := range c.want.Bindings.at(to) {
-		g := groups[b.Group]
-		if g != nil && g.Change != unchanged {
-			more += g.Joining
-		}
-		if g == nil || g.Change != added {
-			body.Bindings = append(body.Bindings, b)
-		}
-	}
-	preview, err := p.client.previewConfig(ctx, body)
+	scopes, missed := foreseen(c.want.Bindings, groups)
+	preview, err := p.client.previewConfig(ctx, configBody{Name: c.Name, Bindings: scopes.at(to)})
 	if err != nil {
 		return err
 	}
 	c.fleet = preview.Fleet
-	c.affected = min(preview.Changed+more, preview.Fleet)
+	c.affected = min(preview.Changed+missed, preview.Fleet)
 	c.Effect = changeWords(preview)
-	if more > 0 && preview.Total < preview.Fleet {
-		c.Effect += fmt.Sprintf(", and at most %d by the change of groups", min(more, preview.Fleet-preview.Total))
+	if missed > 0 {
+		c.Effect += fmt.Sprintf(", and at most %d by the change of groups", missed)
 	}
 	return nil
+}
+
+// foreseen names the agents of groups that are not there yet, or will change:
+// the server knows the groups of now. Where they are too many for that, missed
+// says how many at most are not among them.
+func foreseen(s scopes, groups map[string]*groupPlan) (as scopes, missed int) {
+	as = scopes{Fleet: s.Fleet, Agents: slices.Clone(s.Agents)}
+	for _, name := range s.Groups {
+		g := groups[name]
+		switch {
+		case g == nil || g.Change == unchanged:
+			as.Groups = append(as.Groups, name)
+		case len(s.Groups)+len(as.Agents)+len(g.members) < maxBindings:
+			as.Agents = append(as.Agents, g.members...)
+		case g.Change == changed:
+			as.Groups = append(as.Groups, name)
+			missed += g.Joining
+		default:
+			missed += g.Joining
+		}
+	}
+	slices.Sort(as.Agents)
+	as.Agents = slices.Compact(as.Agents)
+	return as, missed
 }
