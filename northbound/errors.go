@@ -82,6 +82,10 @@ var reasons = map[string]int{
 	"DISK_FULL":         http.StatusInsufficientStorage,
 	"ETAG_MISMATCH":     http.StatusPreconditionFailed,
 	"CONTENT_TOO_LARGE": http.StatusRequestEntityTooLarge,
+	// Trying again later does not help against these.
+	"TOO_MANY_GROUPS":   http.StatusConflict,
+	"TOO_MANY_CONFIGS":  http.StatusConflict,
+	"TOO_MANY_VERSIONS": http.StatusConflict,
 }
 
 // problemOf turns any error of a handler into the answer. It is the only place

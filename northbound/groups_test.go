@@ -141,6 +141,7 @@ func TestGroupRefusals(t *testing.T) {
 	}{
 		{refused(codes.FailedPrecondition, "it has changed", &errdetails.ErrorInfo{Reason: "ETAG_MISMATCH"}), 412, 412, "ETAG_MISMATCH", ""},
 		{refused(codes.FailedPrecondition, "configs are bound to it", &errdetails.ErrorInfo{Reason: "GROUP_BOUND"}), 409, 409, "GROUP_BOUND", ""},
+		{refused(codes.ResourceExhausted, "that is the limit", &errdetails.ErrorInfo{Reason: "TOO_MANY_GROUPS"}), 409, 409, "TOO_MANY_GROUPS", ""},
 		{refused(codes.Aborted, "at the same time", &errdetails.ErrorInfo{Reason: "CONFLICT"}), 409, 409, "CONFLICT", ""},
 		{refused(codes.InvalidArgument, "bad", violations("group.where", "not CEL")), 422, 400, "INVALID_ARGUMENT", "where"},
 		{refused(codes.InvalidArgument, "bad", violations("group.name", "not a name")), 400, 400, "INVALID_ARGUMENT", "name"},

@@ -183,7 +183,7 @@ func (f *fleet) askWith(header http.Header, method, path, body string) (status i
 	}
 	req.Header = header
 	req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
-	if body != "" {
+	if body != "" && header.Get("Content-Type") == "" {
 		req.Header.Set("Content-Type", "application/json")
 	}
 	resp, err := http.DefaultClient.Do(req)

@@ -1,7 +1,9 @@
 package e2e
 
 import (
+	"crypto/sha256"
 	"encoding/json"
+	"fmt"
 	"io/fs"
 	"net/http"
 	"net/url"
@@ -11,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // A config's name never becomes a path: REST refuses what is not a name, in
@@ -100,4 +103,59 @@ func (f *fleet) filesOutside(agent string) (paths []string) {
 		f.t.Fatal(err)
 	}
 	return paths
+}
+
+// C093: what was posted is what is read back, and what the agent holds, byte by
+// byte; what is over the limit is refused.
+func TestC093ContentOverREST(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t)
+	f.startAgent("a1")
+	f.waitOnline("a1")
+	const path, most = "/v1/configs/data", 4 << 20
+	f.do("PUT", path, `{"kind":"PIPELINE"}`, http.StatusOK, new(any))
+	post := func(content string) (status int, answer []byte) {
+		t.Helper()
+		status, answer, err := f.askWith(http.Header{"Content-Type": {"application/octet-stream"}}, "POST", path+"/versions", content)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return status, answer
+	}
+	for name, content := range map[string]string{
+		"no final line end": "a\nb", "CRLF": "a\r\nb\r\n", "NUL": "\x00\x00", "Latin-1": "caf\xe9\n", "placeholder": "{} {{}} {0} %s\n", "mark": "\ufeffx",
+		"one line of 4 MiB": strings.Repeat("x", most), "4 MiB that is not text": strings.Repeat("\xff\x00\r\n", most/4), "nothing": "",
+	} {
+		status, answer := post(content)
+		var made struct {
+			Version int
+			SHA256  string
+		}
+		if err := json.Unmarshal(answer, &made); err != nil || status != http.StatusCreated {
+			t.Errorf("%s: %d %s", name, status, answer)
+			continue
+		}
+		if _, back, err := f.ask("GET", fmt.Sprintf("%s/versions/%d/content", path, made.Version), ""); err != nil || string(back) != content {
+			t.Errorf("%s: %v, %d bytes come back of %d", name, err, len(back), len(content))
+		}
+		if want := fmt.Sprintf("%x", sha256.Sum256([]byte(content))); made.SHA256 != want {
+			t.Errorf("%s: sha256 %s, want %s", name, made.SHA256, want)
+		}
+		f.do("PUT", path, fmt.Sprintf(`{"bindings":[{"agent":"a1","version":%d}]}`, made.Version), http.StatusOK, new(any))
+		held := filepath.Join(f.agentDir("a1"), "configs", "data")
+		eventually(t, 20*time.Second, name+" is held", func() bool {
+			b, err := os.ReadFile(held)
+			return err == nil && string(b) == content
+		})
+	}
+	if status, answer := post(strings.Repeat("x", most+1)); status != http.StatusRequestEntityTooLarge {
+		t.Errorf("a byte too many: %d %s", status, answer)
+	}
+	body, err := json.Marshal(map[string][]byte{"content": make([]byte, most+1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status, answer, err := f.ask("POST", path+"/versions", string(body)); err != nil || status < 400 || status > 499 {
+		t.Errorf("a byte too many as base64: %v %d %s", err, status, answer)
+	}
 }
