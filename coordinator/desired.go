@@ -8,8 +8,9 @@ import (
 	musterv1 "github.com/musterhq/muster/proto/muster/v1"
 )
 
-// maxWantSets bounds what is kept of the sets that were worked out.
-const maxWantSets = 10_000
+// maxWantSets bounds what is kept of the sets that were worked out: each agent of
+// a large fleet may have one of its own.
+const maxWantSets = 1 << 17
 
 // wantSet is what an agent shall hold. Agents that shall hold the same share it;
 // it is never changed.
@@ -74,14 +75,7 @@ func newDesired(k *configs) *desired {
 
 // of returns what an agent shall hold now.
 func (d *desired) of(agent string) *wantSet {
-	groups := d.k.c.groups.of(agent)
-	b := d.k.catalog.bindings()
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.from != b || len(d.sets) > maxWantSets || len(d.base) > maxWantSets {
-		d.from, d.base, d.sets = b, map[string]*boundSet{}, map[string]*wantSet{}
-	}
-	bound := d.boundLocked(b, agent, groups)
+	bound := d.boundOf(agent)
 	list, changed := bound.list, false
 	for i, e := range bound.list {
 		v := d.k.rollouts.version(agent, e.name, e.version)
@@ -96,7 +90,21 @@ func (d *desired) of(agent string) *wantSet {
 	if !changed {
 		return bound.set
 	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	return d.setLocked(slices.DeleteFunc(list, func(e effective) bool { return e.version == 0 }))
+}
+
+// boundOf returns what an agent has by its bindings.
+func (d *desired) boundOf(agent string) *boundSet {
+	groups := d.k.c.groups.of(agent)
+	b := d.k.catalog.bindings()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.from != b || len(d.sets) > maxWantSets || len(d.base) > maxWantSets {
+		d.from, d.base, d.sets = b, map[string]*boundSet{}, map[string]*wantSet{}
+	}
+	return d.boundLocked(b, agent, groups)
 }
 
 func (d *desired) boundLocked(b *bindings, agent string, groups []string) *boundSet {

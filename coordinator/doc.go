@@ -8,9 +8,17 @@
 //	down: CreateCommand → store → watch → ledger → dispatch → bus → agent
 //	up:   agent → bus → batcher → store → watch → ledger → feed → WatchEvents
 //
+// What agents shall hold goes another way, by difference: bindings, groups and
+// rollouts say what an agent shall hold, it says what it holds, and what is
+// different is offered to it.
+//
+//	down: PutConfig, PutGroup, … → store → watch → desired → offers → bus → agent
+//	up:   Register, ConfigFeedback → holdings → batcher → store
+//
 // The ledger holds every open command with one state per target, the fleet
 // every known agent with its session; both are rebuilt from the store when the
-// coordinator starts. Nothing else that must survive is in memory.
+// coordinator starts. So are the catalog of configs, the groups, and what each
+// agent holds. Nothing else that must survive is in memory.
 //
 // What agents shall hold goes another way down; see configs:
 //

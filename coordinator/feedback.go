@@ -55,25 +55,33 @@ func (k *configs) registerOp(agent string, list []*musterv1.ConfigStatus) []stor
 		if len(held) == 0 {
 			return nil
 		}
-		return []store.Op{heldOp(agent, held)}
+		return []store.Op{k.heldOp(agent, held)}
 	}
 	held = o.claim(held)
 	if slices.EqualFunc(o.held, held, heldConfig.sameReport) && !o.unsaved {
 		return nil
 	}
-	return []store.Op{heldOp(agent, held)}
+	return []store.Op{k.heldOp(agent, held)}
 }
 
 // heldOp is the write of what an agent holds. If the row would be too large,
-// reasons are cut.
-func heldOp(agent string, held []heldConfig) store.Op {
+// reasons are cut first.
+func (k *configs) heldOp(agent string, held []heldConfig) store.Op {
 	row := &musterv1.AgentConfigs{}
 	for _, h := range held {
 		row.Configs = append(row.Configs, h.row())
+		if h.kind == musterv1.Config_INSTANCE && h.name == instanceName {
+			for _, ref := range k.desired.numbers.known(h.running) {
+				row.Running = append(row.Running, &musterv1.DocumentSource{Config: ref.name, Version: ref.version})
+			}
+		}
 	}
 	if proto.Size(row) > maxHeldRow {
 		for _, m := range row.Configs {
 			m.Reason = cutText(m.Reason, shortReason)
+		}
+		if proto.Size(row) > maxHeldRow {
+			row.Running = nil
 		}
 	}
 	return store.Op{Kind: store.Put, Space: spaceFleet, Key: heldKey(agent), Value: encode(row)}
@@ -229,7 +237,7 @@ func (k *configs) save(agent string) {
 			return nil, nil // forgotten meanwhile
 		}
 		o.saving, o.unsaved = false, false
-		return []store.Op{heldOp(agent, o.held)}, nil
+		return []store.Op{k.heldOp(agent, o.held)}, nil
 	}
 	w.done = func(_ []bool, err error) {
 		if err == nil {
@@ -322,6 +330,9 @@ func (k *configs) loadHeld(ctx context.Context) error {
 			h := k.heldOf(m)
 			h.ours, h.sure, h.stale = m.WantedVersion&rowOurs != 0, m.WantedVersion&rowSure != 0, true
 			held = append(held, h)
+			if h.kind == musterv1.Config_INSTANCE && h.name == instanceName && len(row.Running) > 0 {
+				k.desired.numbers.adopt(h.running, row.Running)
+			}
 		}
 		k.mu.Lock()
 		defer k.mu.Unlock()

@@ -30,7 +30,7 @@ func (c *Coordinator) onFetchConfig(p *bus.Peer, env *musterv1.Envelope, m *must
 	}
 	if !c.configs.fetches.add(s, fetch{key: offerKey{m.Kind, m.Name, m.Version}, offset: m.Offset, want: want, agent: a.id}) {
 		c.metrics.dropped("fetch_config")
-		return &bus.NackError{Reason: musterv1.Nack_REFUSED, Detail: fmt.Sprintf("%d requests are waiting already", maxFetches)}
+		return &bus.NackError{Reason: musterv1.Nack_RETRY, Detail: fmt.Sprintf("%d requests are waiting already", maxFetches)}
 	}
 	return nil
 }

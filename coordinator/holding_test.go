@@ -174,6 +174,48 @@ func TestCoordinatorRemembersStatuses(t *testing.T) {
 	})
 }
 
+// P37: what runs is known also of a document that is not wanted any more, after
+// a restart.
+func TestRunningDocumentIsKnownAfterARestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.start()
+		a := r.taker("a").come()
+		r.head(musterv1.Config_INSTANCE, "base")
+		r.bind("base", fleetWide(r.version("base", `{"x":1}`)))
+		a.judge = func(*musterv1.ConfigOffer) string { return "no" }
+		r.bind("base", fleetWide(r.version("base", `{"x":2}`)))
+		r.wantConfig("base", "a", failed, 2, 1)
+		a.leave()
+		r.stop()
+		r.start()
+		r.wantConfig("base", "a", failed, 2, 1)
+		a.come()
+		r.wantConfig("base", "a", failed, 2, 1)
+		if n := len(a.got(instance)); n != 2 {
+			t.Errorf("%d offers, want 2", n)
+		}
+		r.stop()
+		r.store.Close()
+	})
+}
+
+// What an agent says of its configs may be more than a row holds.
+func TestManyLongReasonsFitIntoARow(t *testing.T) {
+	c, err := New(t.Context(), store.NewMem(Spaces...), Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	held := make([]heldConfig, maxHeldConfigs)
+	for i := range held {
+		held[i] = heldConfig{kind: musterv1.Config_PIPELINE, name: fmt.Sprintf("%0128d", i), version: 1 << 30, running: 1 << 30, status: failed, reason: strings.Repeat("r", maxReason)}
+	}
+	op := c.configs.heldOp("a", held)
+	if err := (store.Batch{Ops: []store.Op{op}}).Check(); err != nil {
+		t.Error(err)
+	}
+}
+
 // C090, N84: a deleted config leaves also those agents that were offline, and
 // one that is made again by that name is another.
 func TestC090DeletedConfigGoesFromAgentsThatReturn(t *testing.T) {

@@ -21,7 +21,7 @@ import (
 const (
 	maxJSONDepth   = 64
 	maxDocument    = 4 << 20 // of a merged document
-	maxDocNumbers  = 16_384  // remembered; those in use are numbered again
+	maxDocNumbers  = 1 << 18 // remembered: more than all agents together have
 	documentIndent = "  "
 )
 
@@ -201,7 +201,7 @@ func (d *docNumbers) of(sources []configRef) int32 {
 	if n, ok := d.numbers[key]; ok {
 		return n
 	}
-	if len(d.numbers) >= maxDocNumbers {
+	if len(d.sources) >= maxDocNumbers {
 		d.numbers, d.sources = map[string]int32{}, map[int32][]configRef{}
 	}
 	for salt := 0; ; salt++ {
@@ -211,6 +211,24 @@ func (d *docNumbers) of(sources []configRef) int32 {
 		}
 		d.numbers[key], d.sources[n] = n, sources
 		return n
+	}
+}
+
+// adopt notes what a document was merged of that an agent ran when the
+// coordinator was stopped.
+func (d *docNumbers) adopt(n int32, sources []*musterv1.DocumentSource) {
+	refs := make([]configRef, len(sources))
+	for i, s := range sources {
+		refs[i] = configRef{s.Config, s.Version}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if _, taken := d.sources[n]; taken || len(d.sources) >= maxDocNumbers {
+		return
+	}
+	d.sources[n] = refs
+	if key := refsKey(refs); d.numbers[key] == 0 {
+		d.numbers[key] = n
 	}
 }
 

@@ -228,6 +228,34 @@ func TestOffersAndContentWaitForTheQueue(t *testing.T) {
 	})
 }
 
+// Who asks for more than it reads is told to ask again, and keeps its link.
+func TestTooManyFetchesAreToldToRetry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.link.QueueBytes = 100 << 10
+		r.link.WriteStall = time.Hour
+		r.start()
+		a := r.taker("a")
+		a.deaf, a.stall = true, make(chan struct{})
+		a.come()
+		r.pipeline("c", strings.Repeat("0123456789abcdef", 64<<10))
+		for range maxFetches + 10 {
+			a.say(&musterv1.FetchConfig{Kind: musterv1.Config_PIPELINE, Name: "c", Version: 1})
+		}
+		close(a.stall)
+		time.Sleep(offerAgain / 4)
+		if n := a.lastNack(); n.Reason != musterv1.Nack_RETRY {
+			t.Errorf("told %v", n)
+		}
+		if a.pieces < maxFetches || a.pieces+len(a.nacks) != maxFetches+10 {
+			t.Errorf("%d pieces and %d refusals of %d requests", a.pieces, len(a.nacks), maxFetches+10)
+		}
+		r.wantStatus("a", musterv1.Agent_ONLINE)
+		r.stop()
+		r.store.Close()
+	})
+}
+
 // An agent that was deleted is a new one when it comes again; what it holds is
 // known again from what it says.
 func TestDeletedAgentBringsItsConfigsAgain(t *testing.T) {

@@ -370,6 +370,7 @@ func (x *Token) GetCreateTime() *timestamppb.Timestamp {
 type AgentConfigs struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Configs       []*ConfigStatus        `protobuf:"bytes,1,rep,name=configs,proto3" json:"configs,omitempty"`
+	Running       []*DocumentSource      `protobuf:"bytes,2,rep,name=running,proto3" json:"running,omitempty"` // what its running INSTANCE document was merged of, as far as known
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -411,6 +412,66 @@ func (x *AgentConfigs) GetConfigs() []*ConfigStatus {
 	return nil
 }
 
+func (x *AgentConfigs) GetRunning() []*DocumentSource {
+	if x != nil {
+		return x.Running
+	}
+	return nil
+}
+
+// DocumentSource is a version that an INSTANCE document was merged of.
+type DocumentSource struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Config        string                 `protobuf:"bytes,1,opt,name=config,proto3" json:"config,omitempty"`
+	Version       int32                  `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DocumentSource) Reset() {
+	*x = DocumentSource{}
+	mi := &file_muster_v1_rows_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DocumentSource) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DocumentSource) ProtoMessage() {}
+
+func (x *DocumentSource) ProtoReflect() protoreflect.Message {
+	mi := &file_muster_v1_rows_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DocumentSource.ProtoReflect.Descriptor instead.
+func (*DocumentSource) Descriptor() ([]byte, []int) {
+	return file_muster_v1_rows_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *DocumentSource) GetConfig() string {
+	if x != nil {
+		return x.Config
+	}
+	return ""
+}
+
+func (x *DocumentSource) GetVersion() int32 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
 // RolloutOffers says that a rollout was about to reach these agents, and the
 // version that each ran before; both lists have the same length.
 type RolloutOffers struct {
@@ -423,7 +484,7 @@ type RolloutOffers struct {
 
 func (x *RolloutOffers) Reset() {
 	*x = RolloutOffers{}
-	mi := &file_muster_v1_rows_proto_msgTypes[7]
+	mi := &file_muster_v1_rows_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -435,7 +496,7 @@ func (x *RolloutOffers) String() string {
 func (*RolloutOffers) ProtoMessage() {}
 
 func (x *RolloutOffers) ProtoReflect() protoreflect.Message {
-	mi := &file_muster_v1_rows_proto_msgTypes[7]
+	mi := &file_muster_v1_rows_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -448,7 +509,7 @@ func (x *RolloutOffers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RolloutOffers.ProtoReflect.Descriptor instead.
 func (*RolloutOffers) Descriptor() ([]byte, []int) {
-	return file_muster_v1_rows_proto_rawDescGZIP(), []int{7}
+	return file_muster_v1_rows_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *RolloutOffers) GetAgentIds() []string {
@@ -475,7 +536,7 @@ type RolloutOutcome struct {
 
 func (x *RolloutOutcome) Reset() {
 	*x = RolloutOutcome{}
-	mi := &file_muster_v1_rows_proto_msgTypes[8]
+	mi := &file_muster_v1_rows_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -487,7 +548,7 @@ func (x *RolloutOutcome) String() string {
 func (*RolloutOutcome) ProtoMessage() {}
 
 func (x *RolloutOutcome) ProtoReflect() protoreflect.Message {
-	mi := &file_muster_v1_rows_proto_msgTypes[8]
+	mi := &file_muster_v1_rows_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -500,7 +561,7 @@ func (x *RolloutOutcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RolloutOutcome.ProtoReflect.Descriptor instead.
 func (*RolloutOutcome) Descriptor() ([]byte, []int) {
-	return file_muster_v1_rows_proto_rawDescGZIP(), []int{8}
+	return file_muster_v1_rows_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *RolloutOutcome) GetTargets() []*RolloutTarget {
@@ -539,9 +600,13 @@ const file_muster_v1_rows_proto_rawDesc = "" +
 	"\x06sha256\x18\x01 \x01(\fR\x06sha256\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12;\n" +
 	"\vcreate_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"createTime\"A\n" +
+	"createTime\"v\n" +
 	"\fAgentConfigs\x121\n" +
-	"\aconfigs\x18\x01 \x03(\v2\x17.muster.v1.ConfigStatusR\aconfigs\"H\n" +
+	"\aconfigs\x18\x01 \x03(\v2\x17.muster.v1.ConfigStatusR\aconfigs\x123\n" +
+	"\arunning\x18\x02 \x03(\v2\x19.muster.v1.DocumentSourceR\arunning\"B\n" +
+	"\x0eDocumentSource\x12\x16\n" +
+	"\x06config\x18\x01 \x01(\tR\x06config\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\x05R\aversion\"H\n" +
 	"\rRolloutOffers\x12\x1b\n" +
 	"\tagent_ids\x18\x01 \x03(\tR\bagentIds\x12\x1a\n" +
 	"\bprevious\x18\x02 \x03(\x05R\bprevious\"D\n" +
@@ -560,7 +625,7 @@ func file_muster_v1_rows_proto_rawDescGZIP() []byte {
 	return file_muster_v1_rows_proto_rawDescData
 }
 
-var file_muster_v1_rows_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_muster_v1_rows_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_muster_v1_rows_proto_goTypes = []any{
 	(*TargetList)(nil),            // 0: muster.v1.TargetList
 	(*SentMarks)(nil),             // 1: muster.v1.SentMarks
@@ -569,29 +634,31 @@ var file_muster_v1_rows_proto_goTypes = []any{
 	(*Idempotency)(nil),           // 4: muster.v1.Idempotency
 	(*Token)(nil),                 // 5: muster.v1.Token
 	(*AgentConfigs)(nil),          // 6: muster.v1.AgentConfigs
-	(*RolloutOffers)(nil),         // 7: muster.v1.RolloutOffers
-	(*RolloutOutcome)(nil),        // 8: muster.v1.RolloutOutcome
-	(Command_State)(0),            // 9: muster.v1.Command.State
-	(*Counts)(nil),                // 10: muster.v1.Counts
-	(*timestamppb.Timestamp)(nil), // 11: google.protobuf.Timestamp
-	(*ConfigStatus)(nil),          // 12: muster.v1.ConfigStatus
-	(*RolloutTarget)(nil),         // 13: muster.v1.RolloutTarget
+	(*DocumentSource)(nil),        // 7: muster.v1.DocumentSource
+	(*RolloutOffers)(nil),         // 8: muster.v1.RolloutOffers
+	(*RolloutOutcome)(nil),        // 9: muster.v1.RolloutOutcome
+	(Command_State)(0),            // 10: muster.v1.Command.State
+	(*Counts)(nil),                // 11: muster.v1.Counts
+	(*timestamppb.Timestamp)(nil), // 12: google.protobuf.Timestamp
+	(*ConfigStatus)(nil),          // 13: muster.v1.ConfigStatus
+	(*RolloutTarget)(nil),         // 14: muster.v1.RolloutTarget
 }
 var file_muster_v1_rows_proto_depIdxs = []int32{
-	9,  // 0: muster.v1.CommandSummary.state:type_name -> muster.v1.Command.State
-	10, // 1: muster.v1.CommandSummary.counts:type_name -> muster.v1.Counts
-	11, // 2: muster.v1.CommandSummary.end_time:type_name -> google.protobuf.Timestamp
-	9,  // 3: muster.v1.CommandControl.state:type_name -> muster.v1.Command.State
-	11, // 4: muster.v1.CommandControl.time:type_name -> google.protobuf.Timestamp
-	11, // 5: muster.v1.Idempotency.create_time:type_name -> google.protobuf.Timestamp
-	11, // 6: muster.v1.Token.create_time:type_name -> google.protobuf.Timestamp
-	12, // 7: muster.v1.AgentConfigs.configs:type_name -> muster.v1.ConfigStatus
-	13, // 8: muster.v1.RolloutOutcome.targets:type_name -> muster.v1.RolloutTarget
-	9,  // [9:9] is the sub-list for method output_type
-	9,  // [9:9] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	10, // 0: muster.v1.CommandSummary.state:type_name -> muster.v1.Command.State
+	11, // 1: muster.v1.CommandSummary.counts:type_name -> muster.v1.Counts
+	12, // 2: muster.v1.CommandSummary.end_time:type_name -> google.protobuf.Timestamp
+	10, // 3: muster.v1.CommandControl.state:type_name -> muster.v1.Command.State
+	12, // 4: muster.v1.CommandControl.time:type_name -> google.protobuf.Timestamp
+	12, // 5: muster.v1.Idempotency.create_time:type_name -> google.protobuf.Timestamp
+	12, // 6: muster.v1.Token.create_time:type_name -> google.protobuf.Timestamp
+	13, // 7: muster.v1.AgentConfigs.configs:type_name -> muster.v1.ConfigStatus
+	7,  // 8: muster.v1.AgentConfigs.running:type_name -> muster.v1.DocumentSource
+	14, // 9: muster.v1.RolloutOutcome.targets:type_name -> muster.v1.RolloutTarget
+	10, // [10:10] is the sub-list for method output_type
+	10, // [10:10] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_muster_v1_rows_proto_init() }
@@ -608,7 +675,7 @@ func file_muster_v1_rows_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_muster_v1_rows_proto_rawDesc), len(file_muster_v1_rows_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   9,
+			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
