@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/url"
@@ -87,7 +88,11 @@ func printAgent(c *cli.Context, a agent) {
 		{"version", a.Attributes.Version}, {"system", a.Attributes.OS + "/" + a.Attributes.Arch},
 		{"hostname", a.Attributes.Hostname}, {"ip", a.Attributes.IP}, {"pid", fmt.Sprint(a.Attributes.PID)},
 		{"address", a.Address}, {"started", moment(a.StartupTime)}, {"first seen", moment(a.RegisterTime)},
-		{"last seen", moment(a.LastSeen)}, {"can run", strings.Join(a.CommandTypes, ", ")},
+		{"last seen", moment(a.LastSeen)}, {"can run", strings.Join(a.CommandTypes, ", ")}, {"groups", strings.Join(a.Groups, ", ")},
+	}
+	if x := a.Conflict; x != nil {
+		facts = append(facts, [2]string{"conflict", fmt.Sprintf("%s has the id; at %s another process wanted it, from %s, machine %s",
+			x.Address, moment(x.Time), x.RefusedAddress, cmp.Or(x.RefusedMachineID, "unknown"))})
 	}
 	if q := a.Queue; q != nil {
 		facts = append(facts, [2]string{"queue", fmt.Sprintf("%d waiting, %d in flight", q.Waiting, q.InFlight)})

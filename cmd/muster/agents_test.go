@@ -48,3 +48,15 @@ func TestAgentsMaintenance(t *testing.T) {
 		}
 	}
 }
+
+func TestAgentShowTellsItsGroupsAndItsDouble(t *testing.T) {
+	f := &fakeService{t: t, answers: map[string]func(http.ResponseWriter, *http.Request){
+		"GET /v1/agents/a1": say(`{"id":"a1","status":"OFFLINE","left":true,"groups":["eu","web"],"conflict":{"address":"10.0.0.1:5","refused_address":"10.0.0.2:6","time":"2026-11-30T06:33:20Z"}}`),
+	}}
+	stdout, stderr, code := muster(t, f, "agents", "show", "a1")
+	for _, want := range []string{"OFFLINE (left)", "groups      eu, web\n", "10.0.0.1:5 has the id", "from 10.0.0.2:6, machine unknown"} {
+		if code != 0 || !strings.Contains(stdout, want) {
+			t.Errorf("exit %d, no %q in\n%s%s", code, want, stdout, stderr)
+		}
+	}
+}

@@ -27,16 +27,31 @@ type agent struct {
 	Address      string      `json:"address"`
 	CommandTypes []string    `json:"command_types"`
 	Maintenance  bool        `json:"maintenance"`
+	Left         bool        `json:"left"` // it was stopped in order
+	Groups       []string    `json:"groups"`
+	Conflict     *conflict   `json:"conflict"`
 	Plugins      []plugin    `json:"plugins"`
 	Queue        *agentQueue `json:"queue"` // of one agent, not in the list
 }
 
-// state is the status, and whether the agent is held.
+// conflict shows that two processes use one agent id.
+type conflict struct {
+	Address          string    `json:"address"`
+	RefusedAddress   string    `json:"refused_address"`
+	RefusedMachineID string    `json:"refused_machine_id"`
+	Time             time.Time `json:"time"`
+}
+
+// state is the status, whether the agent was stopped, and whether it is held.
 func (a agent) state() string {
-	if a.Maintenance {
-		return a.Status + " (maintenance)"
+	text := a.Status
+	if a.Left {
+		text += " (left)"
 	}
-	return a.Status
+	if a.Maintenance {
+		text += " (maintenance)"
+	}
+	return text
 }
 
 type plugin struct {
