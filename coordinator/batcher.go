@@ -14,7 +14,9 @@ import (
 var errBacklog = errors.New("coordinator: backlog of writes is full")
 
 // batcher takes writes from readers that may not wait, commits many at once,
-// and tells each what came of it. Writes are committed in the order they came.
+// and tells each what came of it. Writes are committed in the order they came,
+// one batch after the other; while the store is at work on one, the next is made
+// ready and the one before is answered.
 type batcher struct {
 	store    store.Store
 	maxItems int
@@ -30,13 +32,15 @@ type batcher struct {
 type write struct {
 	// ops says what to write, just before the commit, on the batcher's
 	// goroutine; it may read the store and be asked again. All earlier writes
-	// are done then or part of the same commit. No ops is no commit: done is
-	// called with ok.
-	ops  func(ctx context.Context) ([]store.Op, error)
-	done func(skipped []bool, err error) // may be nil; must not block. skipped has one entry per op
-	size int
+	// are done then or part of the same commit, unless it is blind. No ops is no
+	// commit: done is called with ok.
+	ops   func(ctx context.Context) ([]store.Op, error)
+	done  func(skipped []bool, err error) // may be nil; must not block; called in order. skipped has one entry per op
+	size  int
+	blind bool // ops may be asked while earlier writes, of other keys, are being committed
 
-	made []store.Op
+	made   []store.Op
+	failed error // of ops
 }
 
 // fixed is the ops of a write that is known beforehand.
@@ -95,98 +99,167 @@ func (b *batcher) release(ws []*write) {
 // run commits until ctx ends. What is queued then is not stored and not
 // acknowledged: its senders send it again.
 func (b *batcher) run(ctx context.Context) error {
+	var queue []*write // taken, and in no batch yet
+	next, last := newBatch(), landed()
+	defer func() { <-last.landed }()
 	for {
+		queue = next.fill(ctx, append(queue, b.take()...), last)
+		more, ready := b.wake, last.committed
+		switch {
+		case len(next.writes) == 0 && len(queue) > 0:
+			more, ready = nil, last.landed // the next one has to see what comes of it
+		case len(next.writes) == 0:
+			ready = nil
+		case len(queue) > 0:
+			more = nil // it is full
+		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-b.wake:
+		case <-more:
+		case <-ready:
+			if len(next.writes) > 0 {
+				go b.commit(ctx, next, last)
+				next, last = newBatch(), next
+			}
 		}
-		items := b.take()
-		for rest := items; len(rest) > 0 && ctx.Err() == nil; {
-			n := b.fill(ctx, rest)
-			b.commit(ctx, rest[:n])
-			rest = rest[n:]
-		}
-		b.release(items)
 	}
 }
 
-// fill prepares as many of ws as fit in one batch and returns their number, at
-// least one. A key may stand in a batch once.
-func (b *batcher) fill(ctx context.Context, ws []*write) int {
-	ops, bytes := 0, 0
-	type place struct {
-		space store.Space
-		key   string
+// batch is writes that are committed together. It grows until the store is done
+// with the one before.
+type batch struct {
+	writes []*write
+	places map[place]struct{} // what they write
+	ops    int
+	bytes  int
+
+	committed chan struct{} // closed when the store has answered
+	landed    chan struct{} // closed when the writes have been told, too
+}
+
+// place is where a row is.
+type place struct {
+	space store.Space
+	key   string
+}
+
+func newBatch() *batch {
+	return &batch{places: map[place]struct{}{}, committed: make(chan struct{}), landed: make(chan struct{})}
+}
+
+// landed is a batch before the first.
+func landed() *batch {
+	t := newBatch()
+	close(t.committed)
+	close(t.landed)
+	return t
+}
+
+// fill adds as many of ws as fit, and returns the others. A key may stand in a
+// batch once, and not in the last one while that is on its way.
+func (t *batch) fill(ctx context.Context, ws []*write, last *batch) []*write {
+	flying := true
+	select {
+	case <-last.landed:
+		flying = false
+	default:
 	}
-	seen := map[place]struct{}{}
 	for i, w := range ws {
-		if w.made == nil {
-			made, err := w.ops(ctx)
-			if err != nil {
-				w.finish(nil, err)
-				w.ops = nil
-				continue
-			}
-			w.made = made
+		if flying && !w.blind {
+			return ws[i:]
 		}
-		n := 0
-		for _, o := range w.made {
-			n += len(o.Key) + len(o.Value)
-			if _, twice := seen[place{o.Space, string(o.Key)}]; twice {
-				w.made = nil // asked again once this batch is done
-				return i
-			}
-		}
-		if i > 0 && (ops+len(w.made) > store.MaxOps || bytes+n > store.MaxBytes) {
+		if w.made, w.failed = w.ops(ctx); w.failed != nil {
 			w.made = nil
-			return i
 		}
-		for _, o := range w.made {
-			seen[place{o.Space, string(o.Key)}] = struct{}{}
+		if !t.fits(w) || t.writesOneOf(w.made) || flying && last.writesOneOf(w.made) {
+			return ws[i:] // asked again once that batch is done
 		}
-		ops, bytes = ops+len(w.made), bytes+n
+		t.add(w)
 	}
-	return len(ws)
+	return nil
 }
 
-func (b *batcher) commit(ctx context.Context, ws []*write) {
-	var batch store.Batch
+func (t *batch) fits(w *write) bool {
+	return len(t.writes) == 0 || t.ops+len(w.made) <= store.MaxOps && t.bytes+sizeOf(w.made) <= store.MaxBytes
+}
+
+func (t *batch) writesOneOf(ops []store.Op) bool {
+	for _, o := range ops {
+		if _, there := t.places[place{o.Space, string(o.Key)}]; there {
+			return true
+		}
+	}
+	return false
+}
+
+func (t *batch) add(w *write) {
+	t.writes = append(t.writes, w)
+	t.ops += len(w.made)
+	t.bytes += sizeOf(w.made)
+	for _, o := range w.made {
+		t.places[place{o.Space, string(o.Key)}] = struct{}{}
+	}
+}
+
+// commit stores t, and tells its writes after those of the batch before.
+func (b *batcher) commit(ctx context.Context, t, before *batch) {
+	outcomes := b.attempt(ctx, t.writes)
+	close(t.committed)
+	<-before.landed
+	for i, w := range t.writes {
+		w.finish(outcomes[i])
+	}
+	b.release(t.writes)
+	close(t.landed)
+}
+
+// outcome is what came of a write.
+type outcome struct {
+	skipped []bool
+	err     error
+}
+
+// attempt commits writes, all or none; but one that is to blame takes none of the
+// others with it.
+func (b *batcher) attempt(ctx context.Context, ws []*write) []outcome {
+	var all store.Batch
 	for _, w := range ws {
-		batch.Ops = append(batch.Ops, w.made...)
+		all.Ops = append(all.Ops, w.made...)
 	}
-	if len(batch.Ops) == 0 {
-		for _, w := range ws {
-			w.finish(nil, nil)
-		}
-		return
+	outcomes := make([]outcome, len(ws))
+	if len(all.Ops) == 0 {
+		return outcomes
 	}
-	res, err := b.store.Commit(ctx, batch)
+	res, err := b.store.Commit(ctx, all)
 	if len(ws) > 1 && (errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrInvalid)) {
-		for i := range ws { // one of them is to blame: the others must not suffer
-			b.commit(ctx, ws[i:i+1])
+		for i := range ws {
+			outcomes[i] = b.attempt(ctx, ws[i:i+1])[0]
 		}
-		return
+		return outcomes
 	}
 	if err != nil {
-		err = fmt.Errorf("commit of %d rows: %w", len(batch.Ops), err)
+		err = fmt.Errorf("commit of %d rows: %w", len(all.Ops), err)
+		pause(ctx, 100*time.Millisecond) // a full disk must not become a spin
 	}
-	skipped := make([]bool, len(batch.Ops))
+	skipped := make([]bool, len(all.Ops))
 	for _, i := range res.Skipped {
 		skipped[i] = true
 	}
-	for _, w := range ws {
-		w.finish(skipped[:len(w.made)], err)
+	for i, w := range ws {
+		outcomes[i] = outcome{skipped[:len(w.made)], err}
 		skipped = skipped[len(w.made):]
 	}
-	if err != nil {
-		pause(ctx, 100*time.Millisecond) // a full disk must not become a spin
-	}
+	return outcomes
 }
 
-func (w *write) finish(skipped []bool, err error) {
-	if w.done != nil && w.ops != nil {
-		w.done(skipped, err)
+func (w *write) finish(o outcome) {
+	switch {
+	case w.done == nil:
+	case w.failed != nil:
+		w.done(nil, w.failed)
+	default:
+		w.done(o.skipped, o.err)
 	}
 }
 

@@ -49,7 +49,7 @@ func (c *Coordinator) onTarget(p *bus.Peer, _ *musterv1.Envelope, t *musterv1.Ta
 // acknowledged like the first, so that the agent can forget it.
 func (c *Coordinator) record(s *session, agent string, t *musterv1.Target) {
 	res := store.Op{Kind: store.PutIfAbsent, Space: spaceHistory, Key: resKey(t.CommandId, agent), Value: encode(t)}
-	w, first := &write{size: len(res.Value) + 128}, false
+	w, first := &write{size: len(res.Value) + 128, blind: !hasOutput(t)}, false
 	w.ops = func(ctx context.Context) ([]store.Op, error) {
 		if s.lacks(t) {
 			return nil, errOutputMissing
@@ -222,15 +222,17 @@ type progress struct {
 // lacks reports whether chunks that t speaks of are not there. It is asked by
 // the batcher, after or together with the chunks.
 func (s *session) lacks(t *musterv1.Target) bool {
-	stdout, stderr := t.GetStdout().GetKept(), t.GetStderr().GetKept()
-	if stdout == 0 && stderr == 0 {
+	if !hasOutput(t) {
 		return false
 	}
+	stdout, stderr := t.GetStdout().GetKept(), t.GetStderr().GetKept()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := s.outputs[t.CommandId]
 	return out == nil || out.failed || out.queued[musterv1.Stream_STDOUT] != stdout || out.queued[musterv1.Stream_STDERR] != stderr
 }
+
+func hasOutput(t *musterv1.Target) bool { return t.GetStdout().GetKept()+t.GetStderr().GetKept() > 0 }
 
 func (s *session) forget(id string) {
 	s.mu.Lock()

@@ -59,6 +59,7 @@ func settleOp(r ref, to musterv1.Target_State, reason string, at *timestamppb.Ti
 func (c *Coordinator) end(oc *openCommand) {
 	id := oc.cmd.Id
 	c.batch.must(&write{
+		blind: true,
 		ops: func(context.Context) ([]store.Op, error) {
 			return []store.Op{
 				{Kind: store.PutIfAbsent, Space: spaceHistory, Key: sumKey(id), Value: encode(c.ledger.summary(oc, c.cfg.Now()))},

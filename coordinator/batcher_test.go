@@ -1,0 +1,133 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+
+	"github.com/musterhq/muster/coordinator/store"
+)
+
+// gated is a store whose commits wait for the test.
+type gated struct {
+	store.Store
+	began chan store.Batch
+	goOn  chan error
+}
+
+func (g *gated) Commit(ctx context.Context, b store.Batch) (store.Result, error) {
+	g.began <- b
+	if err := <-g.goOn; err != nil {
+		return store.Result{}, err
+	}
+	return g.Store.Commit(ctx, b)
+}
+
+// batching is a batcher on a gated store, and what it asked and told of writes.
+type batching struct {
+	*batcher
+	*gated
+	asked, told []string
+}
+
+func batchTest(t *testing.T, body func(t *testing.T, b *batching)) {
+	synctest.Test(t, func(t *testing.T) {
+		g := &gated{store.NewMem(Spaces...), make(chan store.Batch, 10), make(chan error)}
+		b := &batching{batcher: newBatcher(g, 100, 1<<20), gated: g}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- b.run(ctx) }()
+		body(t, b)
+		cancel()
+		<-done
+	})
+}
+
+// put queues a write of key.
+func (b *batching) put(name, key string, blind bool) {
+	b.must(&write{
+		blind: blind,
+		ops: func(context.Context) ([]store.Op, error) {
+			b.asked = append(b.asked, name)
+			return []store.Op{{Kind: store.PutIfAbsent, Space: spaceFleet, Key: []byte(key), Value: []byte(name)}}, nil
+		},
+		done: func(skipped []bool, err error) {
+			switch {
+			case err != nil:
+				name += " failed"
+			case skipped[0]:
+				name += " skipped"
+			}
+			b.told = append(b.told, name)
+		},
+	})
+	synctest.Wait()
+}
+
+// commits lets the commit under way end, and waits.
+func (b *batching) commits(err error) {
+	b.goOn <- err
+	synctest.Wait()
+}
+
+func want(t *testing.T, what string, got []string, want ...string) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Fatalf("%s: %q, want %q", what, got, want)
+	}
+}
+
+func TestBlindWritesAreMadeReadyDuringACommit(t *testing.T) {
+	batchTest(t, func(t *testing.T, b *batching) {
+		b.put("a", "a", false)
+		b.put("b", "b", true)
+		b.put("c", "c", true)
+		want(t, "asked", b.asked, "a", "b", "c")
+		if len(b.began) != 1 {
+			t.Fatalf("%d commits at a time", len(b.began))
+		}
+		b.commits(nil)
+		want(t, "told", b.told, "a")
+		<-b.began
+		if second := <-b.began; len(second.Ops) != 2 {
+			t.Fatalf("%d ops in the second batch, want both that came meanwhile", len(second.Ops))
+		}
+		b.commits(nil)
+		want(t, "told", b.told, "a", "b", "c")
+	})
+}
+
+func TestWriteThatReadsWaitsForThoseBefore(t *testing.T) {
+	batchTest(t, func(t *testing.T, b *batching) {
+		b.put("a", "a", true)
+		b.put("b", "b", false)
+		b.put("c", "c", true)
+		want(t, "asked", b.asked, "a")
+		b.commits(nil)
+		want(t, "asked", b.asked, "a", "b", "c")
+		b.commits(nil)
+		want(t, "told", b.told, "a", "b", "c")
+	})
+}
+
+func TestKeyWaitsForTheBatchThatHasIt(t *testing.T) {
+	batchTest(t, func(t *testing.T, b *batching) {
+		b.put("first", "k", true)
+		b.put("second", "k", true)
+		b.commits(nil)
+		b.commits(nil)
+		want(t, "told", b.told, "first", "second skipped")
+	})
+}
+
+func TestFailedBatchIsToldBeforeTheNext(t *testing.T) {
+	batchTest(t, func(t *testing.T, b *batching) {
+		b.put("a", "a", true)
+		b.put("b", "b", true)
+		b.goOn <- errors.New("disk full")
+		b.commits(nil) // after a pause
+		want(t, "told", b.told, "a failed", "b")
+	})
+}
