@@ -193,3 +193,30 @@ func TestConditionsKeepChangesApart(t *testing.T) {
 		}
 	}
 }
+
+// INSTANCE configs from a folder are one document on the agent, in which the
+// smaller scope wins.
+func TestApplyMergesInstanceConfigs(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t)
+	f.startAgent("web-1", "--tag", "role=web")
+	f.startAgent("db-1", "--tag", "role=db")
+	f.waitOnline("web-1", "db-1")
+	s := &site{t, t.TempDir()}
+	s.write("groups.yaml", "- name: web\n  where: tags[\"role\"] == \"web\"\n")
+	s.write("configs/base.yaml", "kind: instance\nbindings: {fleet: true}\ncontent: '{\"level\": \"info\", \"limit\": {\"cpu\": 1, \"mem\": 9007199254740993}}'\n")
+	s.write("configs/loud.yaml", "kind: instance\nbindings: {groups: [web]}\ncontent: '{\"level\": \"debug\", \"limit\": {\"cpu\": 2}}'\n")
+	f.wantMuster(0, []string{"apply", "-f", s.dir}, "config base: new", "+2/-0/~0 of 2 agents", "config loud: new", "+1/-0/~0 of 2 agents", "done")
+	for id, want := range map[string][2]string{
+		"web-1": {`"debug"`, `2`}, "db-1": {`"info"`, `1`},
+	} {
+		eventually(t, 20*time.Second, id+" holds its document", func() bool {
+			text := f.held(id, "instance")
+			return strings.Contains(text, want[0]) && strings.Contains(text, want[1]) && strings.Contains(text, "9007199254740993")
+		})
+	}
+	f.wantMuster(0, []string{"agents", "configs", "web-1"}, "instance from base, bound to fleet version 1", "instance from loud, bound to group web version 1", `"level": "debug"`)
+	f.wantMuster(0, []string{"apply", "-f", s.dir}, "nothing to do")
+	s.write("configs/base.yaml", "kind: instance\nbindings: {fleet: true}\ncontent: '[1]'\n")
+	f.wantMuster(1, []string{"apply", "-f", s.dir}, "JSON object")
+}

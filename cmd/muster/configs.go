@@ -79,9 +79,17 @@ func versionFlag(usage string) cli.Flag {
 
 func configsCatCommand() *cli.Command {
 	return &cli.Command{
-		Name: "cat", Usage: "the content of a version, as it is", ArgsUsage: "CONFIG", Flags: serverFlags(versionFlag("the version `N` (default: the latest)"), outputFlag()),
-		Action: asking(1, 1, func(c *cli.Context, cl *client, _ bool) error {
-			f, err := cl.config(c.Context, c.Args().First())
+		Name: "cat", Usage: "the content of a version, as it is", ArgsUsage: "CONFIG", Flags: serverFlags(versionFlag("the version `N` (default: the latest)")),
+		Action: func(c *cli.Context) error {
+			name, err := oneArgument(c, "CONFIG")
+			if err != nil {
+				return err
+			}
+			cl, err := newClient(c)
+			if err != nil {
+				return err
+			}
+			f, err := cl.config(c.Context, name)
 			if err != nil {
 				return err
 			}
@@ -96,7 +104,7 @@ func configsCatCommand() *cli.Command {
 			defer resp.Body.Close()
 			_, err = io.Copy(c.App.Writer, resp.Body)
 			return err
-		}),
+		},
 	}
 }
 
