@@ -56,6 +56,7 @@ type crashRig struct {
 	version  int32
 	content  map[int32]string // by version
 	two      [2]string        // what the file is, by turns
+	span     time.Duration    // in which random kills come
 }
 
 func newCrashRig(t *testing.T, size int) *crashRig {
@@ -67,8 +68,10 @@ func newCrashRig(t *testing.T, size int) *crashRig {
 	}
 	c.cfg.Dir = t.TempDir()
 	c.startChild("")
+	began := time.Now()
 	c.create()
-	c.child.kill()
+	c.span = 2 * time.Since(began) // of the start and one application
+	c.kill()
 	c.watch()
 	return c
 }
@@ -81,9 +84,15 @@ func (c *crashRig) startChild(hold string) {
 // create puts the first version in the place of a file with a mode and owner.
 func (c *crashRig) create() {
 	c.t.Helper()
-	c.put("app.conf", c.two[0])
-	chown(c.t, c.file("app.conf"))
-	chmod(c.t, c.file("app.conf"), 0o640)
+	file := filepath.Join(c.t.TempDir(), "first")
+	if err := os.WriteFile(file, []byte(c.two[0]), 0o600); err != nil {
+		c.t.Fatal(err)
+	}
+	chown(c.t, file)
+	chmod(c.t, file, 0o640)
+	if err := os.Rename(file, c.file("app.conf")); err != nil {
+		c.t.Fatal(err)
+	}
 	c.apply(c.next())
 }
 
@@ -142,9 +151,9 @@ func (c *crashRig) round(step string) (at string) {
 			t.Fatalf("at %s the agent said %q, %v", step, l, err)
 		}
 	} else {
-		<-time.After(rand.N(50 * time.Millisecond))
+		<-time.After(rand.N(c.span))
 	}
-	c.child.kill()
+	c.kill()
 	if log := lines(c.steps); len(log) > 0 {
 		at = log[len(log)-1]
 	}
@@ -177,7 +186,6 @@ func (c *crashRig) whole() {
 func (c *crashRig) recovers(o *musterv1.ConfigOffer) {
 	t := c.t
 	t.Helper()
-	c.c.until(t, "the end of the link", func() bool { return c.c.peer == nil })
 	c.c.mu.Lock()
 	before, heard := len(c.c.registers), len(c.c.statuses)
 	c.c.mu.Unlock()
@@ -212,7 +220,14 @@ func (c *crashRig) recovers(o *musterv1.ConfigOffer) {
 	} else {
 		c.wantTree("app.conf")
 	}
+	c.kill()
+}
+
+// kill is kill -9, and waits until the coordinator knows.
+func (c *crashRig) kill() {
+	c.t.Helper()
 	c.child.kill()
+	c.c.until(c.t, "the end of the link", func() bool { return c.c.peer == nil })
 }
 
 func TestC086DiskFull(t *testing.T) {
