@@ -56,7 +56,7 @@ func (a *applier) apply(ctx context.Context, h *heldConfig) {
 	case o.Version == deletedVersion:
 		err = a.delete(ctx, h)
 	case h.holds(&o.content):
-		err = a.change(h, func(r *configRecord) { r.succeed(&o.content) })
+		err = a.commit(h, func(r *configRecord) { r.succeed(&o.content) })
 	default:
 		ap := &application{applier: a, h: h, key: key, o: o, mark: rand.Text()}
 		err = ap.run(ctx)
@@ -101,8 +101,10 @@ func (ap *application) run(ctx context.Context) error {
 func (ap *application) begin(body []byte) error {
 	now := time.Now()
 	t := &attempt{content: ap.o.content, Mark: ap.mark}
-	if err := ap.store.keep(ap.key, body); err != nil {
-		return fmt.Errorf("content could not be stored: %w", err)
+	if ap.o.link != nil {
+		if err := ap.store.keep(ap.key, body); err != nil {
+			return fmt.Errorf("content could not be stored: %w", err)
+		}
 	}
 	ap.mu.Lock()
 	other := ap.claimantLocked(ap.h, t.Path)
@@ -118,10 +120,7 @@ func (ap *application) begin(body []byte) error {
 	}
 	err := ap.change(ap.h, func(r *configRecord) { r.try(&ap.o.content, now) })
 	ap.step("begin")
-	if err != nil {
-		return fmt.Errorf("record could not be stored: %w", err)
-	}
-	return nil
+	return err
 }
 
 func (ap *application) stage(body []byte) (err error) {
@@ -161,11 +160,11 @@ func isGone(err error) bool {
 // check has the staged file judged. A program that writes where it should only
 // read is found out, and what it wrote to the target is undone.
 func (ap *application) check(ctx context.Context) error {
-	if len(ap.o.Check) == 0 && ap.was == nil {
+	if len(ap.o.Check) == 0 {
 		return nil
 	}
 	before, err := ap.to.snapshot(ap.was)
-	if err != nil || len(ap.o.Check) == 0 {
+	if err != nil {
 		return err
 	}
 	file := ap.to.beside(ap.to.staged)
@@ -184,16 +183,13 @@ func (ap *application) check(ctx context.Context) error {
 }
 
 func (ap *application) announce() error {
-	err := ap.change(ap.h, func(r *configRecord) {
+	err := ap.commit(ap.h, func(r *configRecord) {
 		t := *r.Trying
 		t.Placed, t.Fresh = true, ap.was == nil
 		r.Trying = &t
 	})
 	ap.step("announce")
-	if err != nil {
-		return fmt.Errorf("record could not be stored: %w", err)
-	}
-	return nil
+	return err
 }
 
 // install moves the files, has the program told and commits. When it fails, all
@@ -216,18 +212,14 @@ func (ap *application) install(ctx context.Context) error {
 		return lasting{err}
 	}
 	ap.step("reload")
-	err := ap.change(ap.h, func(r *configRecord) { r.succeed(&ap.o.content) })
+	err := ap.commit(ap.h, func(r *configRecord) { r.succeed(&ap.o.content) })
 	ap.step("commit")
-	if err != nil {
-		return fmt.Errorf("record could not be stored: %w", err)
-	}
-	return nil
+	return err
 }
 
 // back puts the version in place that was there before, and has the program told.
 func (ap *application) back(ctx context.Context, cause error) error {
-	stale := ap.sent
-	if err := ap.change(ap.h, func(r *configRecord) { r.Stale = stale }); err != nil {
+	if err := ap.change(ap.h, func(r *configRecord) { r.Stale = r.Stale || ap.sent }); err != nil {
 		ap.log.Error("record of a config", "config", ap.key.String(), "err", err)
 	}
 	_, err := undo(ap.root, ap.key, ap.record(ap.h).Trying)
@@ -235,7 +227,7 @@ func (ap *application) back(ctx context.Context, cause error) error {
 	if err != nil {
 		return further(cause, err)
 	}
-	if !stale {
+	if !ap.sent {
 		return cause
 	}
 	if err := ap.reloadBack(ctx, ap.h, &ap.o.content, ap.mark); err != nil {

@@ -222,6 +222,19 @@ func (a *applier) change(h *heldConfig, fn func(r *configRecord)) error {
 	return err
 }
 
+// commit is change, in force only if it could be stored.
+func (a *applier) commit(h *heldConfig, fn func(r *configRecord)) error {
+	r := a.record(h)
+	fn(&r)
+	if err := a.store.save(&r); err != nil {
+		return err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	h.record = r
+	return nil
+}
+
 func (a *applier) record(h *heldConfig) configRecord {
 	a.mu.Lock()
 	defer a.mu.Unlock()

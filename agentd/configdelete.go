@@ -3,6 +3,7 @@ package agentd
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"time"
 
@@ -14,13 +15,10 @@ import (
 // end at any step is no harm, the next start goes on.
 func (a *applier) delete(ctx context.Context, h *heldConfig) error {
 	r := a.record(h)
-	if r.Placed == nil && r.Trying == nil {
+	if r.Placed == nil {
 		return a.forget(h, "")
 	}
-	t := &attempt{Mark: rand.Text()}
-	if r.Placed != nil {
-		t.content = *r.Placed
-	}
+	t := &attempt{content: *r.Placed, Mark: rand.Text()}
 	t.Version = deletedVersion
 	err := a.change(h, func(r *configRecord) {
 		r.Trying = t
@@ -28,10 +26,7 @@ func (a *applier) delete(ctx context.Context, h *heldConfig) error {
 	})
 	a.step("delete")
 	if err != nil {
-		return fmt.Errorf("record could not be stored: %w", err)
-	}
-	if r.Placed == nil {
-		return a.forget(h, "")
+		return err
 	}
 	return a.deleteFile(ctx, h, t)
 }
@@ -56,7 +51,10 @@ func (a *applier) deleteFile(ctx context.Context, h *heldConfig, t *attempt) err
 	}
 	a.step("deleted")
 	why := ""
-	if err := a.runHook(ctx, key, &t.content, hook{"reload_cmd", t.Reload, p.file, t.Mark}); err != nil {
+	err = a.runHook(ctx, key, &t.content, hook{"reload_cmd", t.Reload, p.file, t.Mark})
+	if errors.Is(err, errStopped) {
+		return err
+	} else if err != nil {
 		why = err.Error()
 	}
 	p.sweep()

@@ -34,8 +34,7 @@ func (a *applier) contentOf(ctx context.Context, h *heldConfig, o *offer) ([]byt
 	case o.link == nil:
 		b, err := a.store.kept(h.record.key())
 		if err != nil {
-			a.log.Warn("content to be tried again is lost", "config", h.record.key().String(), "err", err)
-			return nil, errDropped
+			return nil, lasting{fmt.Errorf("content that was to be tried again is lost: %w", err)}
 		}
 		return b, nil
 	}

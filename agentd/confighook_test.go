@@ -1,6 +1,7 @@
 package agentd
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -286,5 +287,31 @@ func TestHangingCheckStopsNothingElse(t *testing.T) {
 	}
 	if s.GetStatus() != musterv1.ConfigStatus_FAILED || !strings.Contains(s.Reason, "stopped") {
 		t.Errorf("got %v", s)
+	}
+}
+
+// What the agent cannot remember it takes back, however far it was.
+func TestRecordCannotBeStored(t *testing.T) {
+	for name, when := range map[string]func(string) func(*musterv1.ConfigOffer){
+		"before the swap": func(script string) func(*musterv1.ConfigOffer) { return checked(script) },
+		"after it":        reloaded,
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newConfigRig(t)
+			r.apply(version("a", 1, "one"))
+			records := filepath.Join(r.cfg.Dir, "held-configs")
+			r.fail(version("a", 2, "two", when("mv "+records+" "+records+".away; touch "+records)), 1, "record could not be stored")
+			r.wantFile("a", "", "one")
+			r.wantTree("a")
+			r.agent.stop()
+			if err := errors.Join(os.Remove(records), os.Rename(records+".away", records)); err != nil {
+				t.Fatal(err)
+			}
+			s := statusIn(r.restart(), "a") // the record says that it was under way
+			if s.GetStatus() != musterv1.ConfigStatus_FAILED || s.RunningVersion != 1 {
+				t.Errorf("got %v", s)
+			}
+			r.wantFile("a", "", "one")
+		})
 	}
 }

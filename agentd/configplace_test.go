@@ -331,7 +331,7 @@ func TestC087TargetCannotBeWritten(t *testing.T) {
 	r := &configRig{t: t, c: serve(t, ln), root: root}
 	startConfigChild(t, data, endpoint, root, fmt.Sprint("AGENTD_TEST_USER=", nobody))
 	r.fail(version("closed", 1, "new", at("closed/x")), 0, "closed/x", "permission denied")
-	r.fail(version("secret", 1, "new"), 0, secret, "not permitted")
+	r.fail(version("secret", 1, "new"), 0, secret, "permission denied")
 	r.fail(version("leaving", 1, "new", at("leaving/x"), checked(`rm -r "$(dirname "$MUSTER_CONFIG_TARGET")"`)), 0, "leaving/x", "no such file")
 	if os.Geteuid() == 0 {
 		r.fail(version("foreign", 1, "new"), 0, foreign, "operation not permitted") // its owner would change

@@ -175,10 +175,13 @@ func (s configStore) read(file string) (*configRecord, error) {
 // save makes a record durable.
 func (s configStore) save(r *configRecord) error {
 	b, err := json.Marshal(r)
-	if err != nil {
-		return err
+	if err == nil {
+		err = s.write(r.key().file()+".json", b)
 	}
-	return s.write(r.key().file()+".json", b)
+	if err != nil {
+		return fmt.Errorf("record could not be stored: %w", err)
+	}
+	return nil
 }
 
 // keep makes the content that is to be applied durable.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/musterhq/muster/plugin"
@@ -128,8 +127,5 @@ func (a *applier) reloadBack(ctx context.Context, h *heldConfig, failed *content
 	if err := a.runHook(ctx, h.record.key(), c, k); err != nil {
 		return err
 	}
-	if err := a.change(h, func(r *configRecord) { r.Stale = false }); err != nil {
-		return fmt.Errorf("record could not be stored: %w", err)
-	}
-	return nil
+	return a.commit(h, func(r *configRecord) { r.Stale = false })
 }

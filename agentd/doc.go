@@ -1,5 +1,6 @@
 // Package agentd is the agent: it keeps a session with a coordinator, runs the
-// commands that come down and does not lose what came of them.
+// commands that come down, does not lose what came of them, and holds the configs
+// that it is offered.
 //
 // What it promises:
 //
@@ -20,8 +21,38 @@
 //   - A damaged journal never keeps the agent from starting: what is intact is
 //     used, the rest is set aside and reported.
 //
-// The data folder holds agent-id, lock, journal, output/ with the kept output of
-// commands that are not settled, and refused/ with reports that a coordinator
+// # Configs
+//
+// A config that is offered is a file below the config root. What the agent promises:
+//
+//   - The file is one version or another, whole, at every moment, wherever the
+//     agent dies; its mode and owner stay, a new one has those of its FileSpec.
+//     Extended attributes do not stay, and another hard link keeps the old file.
+//   - Nothing outside of the root is written, read or run, whatever a coordinator
+//     says: names are no paths, paths have no "..", and no part of the way is a
+//     link. A target that is a link, a folder or a device is left as it is. Folders
+//     are not made. Of two configs with one path the second FAILED.
+//   - check_cmd sees the staged file, with "{}" for its name, before anything is
+//     in place; it can write neither to that nor to the target unnoticed. Both it
+//     and reload_cmd run in the config root, and only if hooks are allowed.
+//   - A version that reload_cmd does not accept, or that the agent died of, is
+//     taken back, and reload_cmd is run for what is back. It is not tried again
+//     before it is offered again. Every other failure may pass, and is tried again
+//     after 5 s, then after twice as long each time, up to 10 min, over restarts too.
+//   - The newest offer of a config counts; an equal one does nothing. What is held
+//     and no longer offered stays until version -1 comes.
+//   - The status names the version that is in place, as the file's hash says. A
+//     file that was changed on the host is nobody's version: the config is UNSET
+//     then, within a minute, and the next offer puts it right.
+//
+// Four are applied at a time. There are at most 1,024, of 4 MiB each, and 64 MiB
+// of content that wait for their turn.
+//
+// # Files
+//
+// The data folder holds agent-id, lock, journal, configs/ (the config root, if no
+// other one is given), held-configs/ with what is known of each config, output/
+// with the kept output of commands that are not settled, and refused/ with reports that a coordinator
 // found invalid: in their place a plain one went up that says so. One agent at a
 // time uses it.
 //

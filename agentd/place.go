@@ -110,7 +110,7 @@ func (p *place) close() {
 func (p *place) beside(name string) string { return filepath.Join(filepath.Dir(p.file), name) }
 
 // look returns what is at the target: nil for nothing, an error for what may not
-// be replaced.
+// be replaced, or not be read: what cannot be compared cannot be put back.
 func (p *place) look() (fs.FileInfo, error) {
 	info, err := p.dir.Lstat(p.base)
 	switch {
@@ -123,7 +123,11 @@ func (p *place) look() (fs.FileInfo, error) {
 	case !info.Mode().IsRegular():
 		return nil, p.fault("", errNotFile)
 	}
-	return info, nil
+	f, err := p.open(p.base)
+	if err != nil {
+		return nil, p.fault("read", err)
+	}
+	return info, f.Close()
 }
 
 // open opens a regular file of the folder that is not a link. It never waits for
