@@ -28,17 +28,17 @@
 //   - The file is one version or another, whole, at every moment, wherever the
 //     agent dies; its mode and owner stay, a new one has those of its FileSpec.
 //     Extended attributes do not stay, and another hard link keeps the old file.
-//   - Nothing outside of the root is written, read or run, whatever a coordinator
-//     says: names are no paths, paths have no "..", and no part of the way is a
-//     link. A target that is a link, a folder or a device is left as it is. Folders
+//   - Nothing outside of the root is written or read, whatever a coordinator says:
+//     names are no paths, paths have no "..", and no part of the way is a link. A target that is a link, a folder or a device is left as it is. Folders
 //     are not made. Of two configs with one path the second FAILED.
 //   - check_cmd sees the staged file, with "{}" for its name, before anything is
 //     in place; it can write neither to that nor to the target unnoticed. Both it
 //     and reload_cmd run in the config root, and only if hooks are allowed.
 //   - A version that reload_cmd does not accept, or that the agent died of, is
 //     taken back, and reload_cmd is run for what is back. It is not tried again
-//     before it is offered again. Every other failure may pass, and is tried again
-//     after 5 s, then after twice as long each time, up to 10 min, over restarts too.
+//     before it is offered again, and neither is an offer that is wrong in itself.
+//     Every other failure may pass, and is tried again after 5 s, then after twice
+//     as long each time, up to 10 min, over restarts too.
 //   - The newest offer of a config counts; an equal one does nothing. What is held
 //     and no longer offered stays until version -1 comes.
 //   - The status names the version that is in place, as the file's hash says. A
@@ -52,9 +52,9 @@
 //
 // The data folder holds agent-id, lock, journal, configs/ (the config root, if no
 // other one is given), held-configs/ with what is known of each config, output/
-// with the kept output of commands that are not settled, and refused/ with reports that a coordinator
-// found invalid: in their place a plain one went up that says so. One agent at a
-// time uses it.
+// with the kept output of commands that are not settled, and refused/ with
+// reports that a coordinator found invalid: in their place a plain one went up
+// that says so. One agent at a time uses it.
 //
 // The plugin folder is looked at every 2 s. What is in it, and why some of it
 // cannot be run, is in the Register, which is sent again when that changes.
