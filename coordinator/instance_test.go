@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"bytes"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -211,5 +212,30 @@ func TestInstanceDocumentIsFetchedWhenLarge(t *testing.T) {
 		a.wantFile(instance, string(r.agentConfigs("a").Instance))
 		_, err = r.configs().CreateConfigVersion(t.Context(), &musterv1.CreateConfigVersionRequest{Config: "more", Content: []byte(`{"b":1,"b":2}`)})
 		wantFault(t, err, codes.InvalidArgument, "content")
+	})
+}
+
+// What is taken can be written, and is then read as the same.
+func FuzzInstanceDocument(f *testing.F) {
+	for _, s := range []string{`{}`, `{"a":{"b":[1,{"c":null}]}}`, `{"n":1.10,"e":1E400,"s":"\ud800<&>"}`, `{"":{"":""}}`, "{\"\u2028\":1}", `{"a":1,"a":2}`} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, content []byte) {
+		o, err := parseObject(content)
+		if err != nil {
+			return
+		}
+		once, err := o.text()
+		if err != nil {
+			t.Fatalf("%q was taken and cannot be written: %v", content, err)
+		}
+		again, err := parseObject(once)
+		if err != nil {
+			t.Fatalf("%q became %q: %v", content, once, err)
+		}
+		again.merge(o)
+		if twice, err := again.text(); err != nil || !bytes.Equal(once, twice) {
+			t.Fatalf("%q, and then %q, %v", once, twice, err)
+		}
 	})
 }
