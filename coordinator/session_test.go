@@ -124,6 +124,74 @@ func TestOfflineRuleAfterARestartAndALeave(t *testing.T) {
 	})
 }
 
+// An agent is told how often to beat and how to come back: in a fleet of more
+// than 20,000 it beats more rarely (N19, N104).
+func TestIntervalAndWindowAreTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.cfg.ReconnectWindow = 7 * time.Second
+		r.start()
+		a := r.peer("a").join()
+		if got := a.let[0]; got.HeartbeatInterval.AsDuration() != 10*time.Second || got.ReconnectWindow.AsDuration() != 7*time.Second || got.SessionId == "" {
+			t.Errorf("told %v", got)
+		}
+		for n, want := range map[int]time.Duration{1: 10 * time.Second, 20_000: 10 * time.Second, 100_000: 50 * time.Second} {
+			if got := r.c.interval(n); got != want {
+				t.Errorf("%d agents beat every %v, want %v", n, got, want)
+			}
+		}
+		a.leave()
+		r.stop()
+		r.store.Close()
+	})
+}
+
+// The session is there exactly as long as the link (N101); the agent stays known.
+func TestSessionLivesAsLongAsTheLink(t *testing.T) {
+	fleetTest(t, func(t *testing.T, r *rig) {
+		if r.c.fleet.linkOf("a") != nil {
+			t.Error("a session of an agent that never came")
+		}
+		a := r.peer("a").join()
+		s := r.c.fleet.linkOf("a")
+		if s == nil || s.registered().id != "a" {
+			t.Fatal("no session of an agent that is connected")
+		}
+		a.leave()
+		if r.c.fleet.linkOf("a") != nil {
+			t.Error("the session outlives its link")
+		}
+		a.join()
+		if again := r.c.fleet.linkOf("a"); again == nil || again.id == s.id {
+			t.Error("the next link has the session of the one before")
+		}
+		a.leave()
+		r.wantStatus("a", musterv1.Agent_SUSPECT)
+	})
+}
+
+// An agent that nobody hears any more is OFFLINE although that cannot be stored,
+// and its dead link is closed.
+func TestC053OfflineAlthoughItCannotBeStored(t *testing.T) {
+	sickTest(t, func(t *testing.T, r *rig, s *sick) {
+		a := r.peer("a").join()
+		link := a.current()
+		a.silent.Store(true)
+		a.mute.Store(true)
+		s.refuse.Store(agentPrefix)
+		time.Sleep(4*time.Minute + 59*time.Second)
+		r.wantStatus("a", musterv1.Agent_SUSPECT)
+		time.Sleep(10 * time.Second)
+		r.wantStatus("a", musterv1.Agent_OFFLINE)
+		select {
+		case <-link.Done():
+		case <-time.After(2 * time.Second):
+			t.Error("its link is still open")
+		}
+		a.leave()
+	})
+}
+
 // N60: commands go only to those who say that they take them, or are too old to
 // say anything. N61: the coordinator says what it remembers.
 func TestCommandsGoToThoseWhoTakeThem(t *testing.T) {
