@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"strings"
 	"testing"
 	"time"
 )
@@ -11,4 +12,24 @@ import (
 func TestC051StoppedCoordinatorTakesNobodyOfflineByDefault(t *testing.T) {
 	t.Parallel()
 	showPauses(t, 200, 15*time.Minute, 10, 270*time.Second)
+}
+
+// An agent is killed after the disk of the coordinator has gone read-only: it is
+// OFFLINE in time, and the log says that this could not be written.
+func TestC053OfflineDetectionOnAReadOnlyDisk(t *testing.T) {
+	const after = 5 * time.Second
+	f := newFleet(t, "--heartbeat", "1s", "--offline-after", after.String())
+	mount, unmount, fail, _ := brittleDisk(f)
+	mount()
+	t.Cleanup(unmount)
+	f.startCoordinator()
+	a := f.startAgent("a1")
+	f.waitOnline("a1")
+	fail()
+	a.kill()
+	f.wantOfflineIn(time.Now(), after, "a1")
+	if log := readFile(t, f.coordinator.log); !strings.Contains(log, "agent status not stored") {
+		t.Error("the log does not say that the status is not stored")
+	}
+	f.coordinator.kill() // before its disk goes
 }

@@ -16,19 +16,7 @@ import (
 // when its disk fails.
 func TestC108ReadOnlyWhileRunning(t *testing.T) {
 	f := newFleet(t, "--heartbeat", "500ms", "--offline-after", "4s")
-	image := filepath.Join(t.TempDir(), "image")
-	if err := os.WriteFile(image, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Truncate(image, 64<<20); err != nil {
-		t.Fatal(err)
-	}
-	asRoot(t, "mkfs.ext4", "-q", "-F", "-E", fmt.Sprintf("root_owner=%d:%d", os.Geteuid(), os.Getegid()), image)
-	if err := os.Mkdir(f.dataFolder(), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	mount := func() { asRoot(t, "mount", "-o", "loop,errors=remount-ro", image, f.dataFolder()) }
-	unmount := func() { asRoot(t, "umount", f.dataFolder()) }
+	mount, unmount, fail, image := brittleDisk(f)
 	mount()
 	t.Cleanup(unmount)
 	f.startCoordinator()
@@ -38,7 +26,7 @@ func TestC108ReadOnlyWhileRunning(t *testing.T) {
 	held := f.submit(commandBody([]string{"a1"}, `until [ -e "$1" ]; do sleep 0.1; done; echo done`, gate))
 	eventually(t, 10*time.Second, "the program runs", func() bool { return f.targets(held)["a1"].State == "RUNNING" })
 
-	asRoot(t, "sh", "-c", `echo 1 >/sys/fs/ext4/$(basename $(findmnt -no SOURCE "$0"))/trigger_fs_error`, f.dataFolder())
+	fail()
 	if err := os.WriteFile(gate, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -70,4 +58,28 @@ func TestC108ReadOnlyWhileRunning(t *testing.T) {
 		t.Errorf("the result that waited: %+v", got)
 	}
 	f.wantSoundStore()
+}
+
+// brittleDisk makes a file system for the coordinator's data folder that goes
+// read-only when it is told to.
+func brittleDisk(f *fleet) (mount, unmount, fail func(), image string) {
+	t := f.t
+	t.Helper()
+	image = filepath.Join(t.TempDir(), "image")
+	if err := os.WriteFile(image, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(image, 64<<20); err != nil {
+		t.Fatal(err)
+	}
+	asRoot(t, "mkfs.ext4", "-q", "-F", "-E", fmt.Sprintf("root_owner=%d:%d", os.Geteuid(), os.Getegid()), image)
+	if err := os.Mkdir(f.dataFolder(), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	mount = func() { asRoot(t, "mount", "-o", "loop,errors=remount-ro", image, f.dataFolder()) }
+	unmount = func() { asRoot(t, "umount", f.dataFolder()) }
+	fail = func() {
+		asRoot(t, "sh", "-c", `echo 1 >/sys/fs/ext4/$(basename $(findmnt -no SOURCE "$0"))/trigger_fs_error`, f.dataFolder())
+	}
+	return mount, unmount, fail, image
 }
