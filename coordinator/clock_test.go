@@ -216,12 +216,10 @@ func jittering(r *rig, n int, period time.Duration) (stop func()) {
 		p.silent.Store(true)
 		p.join()
 		peers = append(peers, p)
-		var beat func()
-		beat = func() {
+		ticks[i] = time.AfterFunc(period, func() {
 			p.beat()
 			ticks[i].Reset(period + time.Duration(i%11-5)*period/100)
-		}
-		ticks[i] = time.AfterFunc(period, beat)
+		})
 	}
 	return func() {
 		for i, p := range peers {
