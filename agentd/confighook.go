@@ -55,7 +55,7 @@ func (a *applier) runHook(ctx context.Context, key configKey, c *content, k hook
 			"MUSTER_CONFIG_KIND="+key.kind.String(),
 			"MUSTER_CONFIG_VERSION="+strconv.Itoa(int(c.Version)),
 			"MUSTER_CONFIG_FILE="+k.file,
-			"MUSTER_CONFIG_TARGET="+filepath.Join(a.root, c.Path),
+			"MUSTER_CONFIG_TARGET="+a.target(c),
 		),
 		Timeout: c.Timeout, Grace: a.hooks.grace, OutputCap: hookOutput, Marker: marker(k.mark),
 	})
@@ -102,3 +102,6 @@ func filled(argv []string, file string) []string {
 	}
 	return all
 }
+
+// target is the whole name of a config's file.
+func (a *applier) target(c *content) string { return filepath.Join(a.root, c.Path) }
