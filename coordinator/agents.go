@@ -72,7 +72,8 @@ func (s *agentService) SetMaintenance(ctx context.Context, req *musterv1.SetMain
 }
 
 // DeleteAgent forgets an agent; see forget. It returns when that is stored and
-// every target of the agent is final.
+// every target of the agent is final. After an error of the store the agent is gone
+// all the same, and comes back only if this process ends before it is stored.
 func (s *agentService) DeleteAgent(ctx context.Context, req *musterv1.DeleteAgentRequest) (*musterv1.DeleteAgentResponse, error) {
 	stored, ok := s.c.forget(req.Id, errDeleted, func(*agent) bool { return true })
 	if !ok {

@@ -25,6 +25,13 @@
 //	PutGroup, PutConfig, CreateConfigRollout → store → configFollower →
 //	groups, catalog, configRollouts → desired → offers → bus → agent
 //
+// A link is a session from its Register until it ends. Two processes with one
+// agent id are told apart in clone.go. Silence is judged by one timer per agent,
+// on the monotonic clock; what is stored or shown takes its time from Config.Now,
+// and from nowhere else, so that a clock which is set moves nothing but stamps.
+// What is destructive follows OFFLINE, never SUSPECT. forget.go is where an agent
+// is taken out of all of this.
+//
 // The promises (DESIGN section 5): a command that is not idempotent is started
 // at most once on an agent that keeps its journal, and every target becomes
 // final, at the latest at expiry + timeout + grace. Those of rollouts are with
