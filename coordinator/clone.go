@@ -104,8 +104,15 @@ const (
 func (c *Coordinator) meet(r registration) {
 	c.fleet.mu.Lock()
 	a := c.fleet.agents[r.msg.AgentId]
+	loser, lives := registration{}, false
+	if a != nil && a.holder.runID == r.msg.RunId { // the one that was asked answers on a new link
+		loser, lives = a.endContestLocked()
+	}
 	v := c.meetLocked(a, r)
 	c.fleet.mu.Unlock()
+	if lives {
+		c.refuseClone(a, loser)
+	}
 	switch v {
 	case enters:
 		c.enter(r)
@@ -201,8 +208,8 @@ func (c *Coordinator) onProbeAck(p *bus.Peer, env *musterv1.Envelope, _ *musterv
 	return nil
 }
 
-// endContestLocked takes a contest out whose older link is gone, and returns
-// what waited for it.
+// endContestLocked takes a contest out that is decided, and returns what waited
+// for it.
 func (a *agent) endContestLocked() (r registration, waited bool) {
 	d := a.conflict.deciding
 	if d == nil {

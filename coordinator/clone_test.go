@@ -141,6 +141,29 @@ func TestC018OldLinkEndsWhileItIsAsked(t *testing.T) {
 	})
 }
 
+// While the older link is asked its process comes back on a new one: it lives, and
+// the copy is refused.
+func TestC056AgentComesBackWhileItsOldLinkIsAsked(t *testing.T) {
+	fleetTest(t, func(t *testing.T, r *rig) {
+		a := r.process("a", "first")
+		a.deaf.Store(true)
+		a.join()
+		defer a.leave()
+		b := r.process("a", "copy").join()
+		defer b.leave()
+		again := r.process("a", "first").join()
+		defer again.leave()
+		a.mute.Store(true)
+		if n := b.lastNack(); n.Reason != musterv1.Nack_REFUSED {
+			t.Errorf("the copy got %v", n)
+		}
+		time.Sleep(10 * time.Second)
+		if got := r.c.fleet.agents["a"].holder.runID; got != "first" || !alive(again) {
+			t.Errorf("the agent is %q", got)
+		}
+	})
+}
+
 // The newer link ends while the older one is asked: nothing is left of it.
 func TestC056ProbeOutlivesTheNewerLink(t *testing.T) {
 	fleetTest(t, func(t *testing.T, r *rig) {
