@@ -94,6 +94,37 @@ func (c *chunks) Context() context.Context           { return c.ctx }
 func (c *chunks) Send(m *musterv1.OutputChunk) error { c.b = append(c.b, m.Data...); return nil }
 
 // What an interrupted run had sent is not the output of the target.
+// An agent that did not hear the acknowledgement sends everything again: while
+// the command is open, and when it has ended. It must be let go, and what is
+// stored stays.
+func TestReportWithOutputIsAcknowledgedAgain(t *testing.T) {
+	fleetTest(t, func(t *testing.T, r *rig) {
+		a := r.peer("a").join()
+		defer a.leave()
+		b := r.peer("b").join()
+		defer b.leave()
+		cmd := r.submit(to("a", "b"))
+		var acked []string
+		tell := func(text string) {
+			a.say(&musterv1.OutputChunk{CommandId: cmd.Id, Stream: musterv1.Stream_STDOUT, Data: []byte(text)})
+			a.say(&musterv1.Target{CommandId: cmd.Id, AgentId: "a", State: musterv1.Target_SUCCEEDED, Stdout: &musterv1.Output{Kept: uint32(len(text))}})
+			acked = append(acked, cmd.Id)
+			a.wantAcked(acked...)
+		}
+		tell("first")
+		tell("again")
+		b.say(&musterv1.Target{CommandId: cmd.Id, AgentId: "b", State: musterv1.Target_SUCCEEDED})
+		b.wantAcked(cmd.Id)
+		if got := r.command(cmd.Id).State; got != musterv1.Command_DONE {
+			t.Fatalf("the command is %v", got)
+		}
+		tell("and once more")
+		if got := string(r.output(cmd.Id, "a")); got != "first" {
+			t.Errorf("the output is %q", got)
+		}
+	})
+}
+
 func TestOutputEndsWhereItsReportSays(t *testing.T) {
 	fleetTest(t, func(t *testing.T, r *rig) {
 		a := r.peer("a").join()

@@ -51,15 +51,18 @@ func (c *Coordinator) record(s *session, agent string, t *musterv1.Target) {
 	res := store.Op{Kind: store.PutIfAbsent, Space: spaceHistory, Key: resKey(t.CommandId, agent), Value: encode(t)}
 	w, first := &write{size: len(res.Value) + 128, blind: !hasOutput(t)}, false
 	w.ops = func(ctx context.Context) ([]store.Op, error) {
-		if s.lacks(t) {
+		r, open := c.ledger.find(t.CommandId, agent)
+		first = open && !isFinal(c.ledger.state(r))
+		switch lacks := s.lacks(t); {
+		case !first && lacks: // nobody keeps output that comes after the end
+			return c.afterwards(ctx, res.Key, withoutOutput(t))
+		case !first:
+			return c.afterwards(ctx, res.Key, t)
+		case lacks:
 			return nil, errOutputMissing
 		}
-		r, open := c.ledger.find(t.CommandId, agent)
-		if first = open && !isFinal(c.ledger.state(r)); first {
-			c.fresh.put(res.Key, t)
-			return []store.Op{res}, nil
-		}
-		return c.afterwards(ctx, res.Key, t)
+		c.fresh.put(res.Key, t)
+		return []store.Op{res}, nil
 	}
 	w.done = func(skipped []bool, err error) {
 		if first && (err != nil || skipped[0]) {
@@ -156,13 +159,29 @@ func (c *Coordinator) lateOps(have store.KV, t *musterv1.Target) ([]store.Op, er
 	if err := proto.Unmarshal(have.Value, &first); err != nil {
 		return nil, fmt.Errorf("row %q: %w", have.Key, err)
 	}
-	if first.State <= musterv1.Target_REJECTED {
+	if toldFinal(first.State) {
 		if first.State != t.State || first.GetExitCode() != t.GetExitCode() {
 			c.warn("a second report differs from the first, which stays", "agent", t.AgentId, "cmd", t.CommandId, "first", first.State.String(), "second", t.State.String())
 		}
 		return nil, nil
 	}
 	return []store.Op{{Kind: store.PutIfAbsent, Space: spaceHistory, Key: lateKey(t.CommandId, t.AgentId), Value: encode(t)}}, nil
+}
+
+// withoutOutput is t when its output is not kept.
+func withoutOutput(t *musterv1.Target) *musterv1.Target {
+	t = proto.CloneOf(t)
+	for _, o := range []*musterv1.Output{t.Stdout, t.Stderr} {
+		if o.GetKept() > 0 {
+			o.Kept, o.Head, o.Truncated = 0, 0, true
+		}
+	}
+	return t
+}
+
+// toldFinal reports whether s is a final state by the agent's own word.
+func toldFinal(s musterv1.Target_State) bool {
+	return s >= musterv1.Target_SUCCEEDED && s <= musterv1.Target_REJECTED
 }
 
 func (c *Coordinator) checkTarget(a *agent, t *musterv1.Target) error {
@@ -255,7 +274,7 @@ func (c *Coordinator) onChunk(p *bus.Peer, _ *musterv1.Envelope, m *musterv1.Out
 	case len(m.Data) == 0 || len(m.Data) > maxChunk:
 		return bad("data", fmt.Sprintf("%d bytes, want 1 to %d", len(m.Data), maxChunk))
 	}
-	if _, open := c.ledger.find(m.CommandId, a.id); !open {
+	if r, open := c.ledger.find(m.CommandId, a.id); !open || toldFinal(c.ledger.state(r)) {
 		return nil // ended or never ours: its report is answered without
 	}
 	out := s.chunk(m)
