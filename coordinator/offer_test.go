@@ -211,6 +211,7 @@ func TestOffersAndContentWaitForTheQueue(t *testing.T) {
 			r.bind(fmt.Sprint("c", i), fleetWide(r.version(fmt.Sprint("c", i), strings.Repeat("x", 60<<10))))
 		}
 		time.Sleep(time.Second)
+		synctest.Wait()
 		if got := len(a.offers); got > 0 {
 			t.Fatalf("%d offers came to an agent that does not read", got)
 		}
@@ -228,8 +229,8 @@ func TestOffersAndContentWaitForTheQueue(t *testing.T) {
 	})
 }
 
-// Who asks for more than it reads is told to ask again, and keeps its link.
-func TestTooManyFetchesAreToldToRetry(t *testing.T) {
+// Who asks for more than it reads does not get it all, and keeps its link.
+func TestTooManyFetchesAreRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.link.QueueBytes = 100 << 10
@@ -244,11 +245,14 @@ func TestTooManyFetchesAreToldToRetry(t *testing.T) {
 		}
 		close(a.stall)
 		time.Sleep(offerAgain / 4)
-		if n := a.lastNack(); n.Reason != musterv1.Nack_RETRY {
-			t.Errorf("told %v", n)
+		synctest.Wait()
+		if a.pieces < maxFetches || a.pieces >= maxFetches+10 {
+			t.Errorf("%d pieces of %d requests, want some refused", a.pieces, maxFetches+10)
 		}
-		if a.pieces < maxFetches || a.pieces+len(a.nacks) != maxFetches+10 {
-			t.Errorf("%d pieces and %d refusals of %d requests", a.pieces, len(a.nacks), maxFetches+10)
+		for _, n := range a.nacks { // in a full queue there may be no room for them
+			if n.Reason != musterv1.Nack_RETRY {
+				t.Errorf("told %v", n)
+			}
 		}
 		r.wantStatus("a", musterv1.Agent_ONLINE)
 		r.stop()
