@@ -151,3 +151,27 @@ func TestChangeDuringRegister(t *testing.T) {
 		t.Errorf("refused, and then told %v", sent)
 	}
 }
+
+// An offer is taken again when the link is gone on which its content was asked
+// for, also before anybody has noticed that.
+func TestOfferOnAnotherLink(t *testing.T) {
+	a := quietApplier(t)
+	old, link := newFakeLink(100), newFakeLink(100)
+	o := version("a", 1, "x")
+	o.Inline, o.Content = false, nil
+	offer := func(l Link) *heldConfig {
+		if err := a.onOffer(l, o); err != nil {
+			t.Fatal(err)
+		}
+		return a.held[configKey{o.Kind, o.Name}]
+	}
+	if h := offer(old); a.next() != h || h.busy == nil {
+		t.Fatal("nothing is done about the first")
+	}
+	if h := offer(old); h.waiting != nil {
+		t.Error("a copy waits for what is under way")
+	}
+	if h := offer(link); h.waiting == nil {
+		t.Error("it waits for a link that is gone")
+	}
+}

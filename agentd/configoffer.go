@@ -68,6 +68,12 @@ func retry(c *content) *offer {
 	return &offer{content: *c, again: true, newer: make(chan struct{})}
 }
 
+// fetchedOff says that a newer offer came on another link than that on which
+// this one's content may still be asked for, in vain.
+func (o *offer) fetchedOff(newer *offer) bool {
+	return o.link != nil && !o.here && o.link != newer.link && o.Version != deletedVersion
+}
+
 // supersede says that a newer offer is there. The applier's lock is held.
 func (o *offer) supersede() {
 	select {

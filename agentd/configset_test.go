@@ -132,7 +132,7 @@ func TestC091QuickVersions(t *testing.T) {
 	}
 	r.wait("a", 20, musterv1.ConfigStatus_APPLIED)
 	r.wantFile("a", "", "content 20")
-	if got := lines(log); len(got) > 4 || got[len(got)-1] != "20" {
+	if got := lines(log); len(got) > 10 || got[len(got)-1] != "20" {
 		t.Errorf("checked %v", got)
 	}
 	for _, h := range r.history("a") {

@@ -61,7 +61,7 @@ func (h *heldConfig) answer(o *offer) (apply, retry bool) {
 	r := &h.record
 	switch {
 	case h.busy != nil:
-		return h.busy.reload || !h.busy.content.same(&o.content), false
+		return h.busy.reload || h.busy.fetchedOff(o) || !h.busy.content.same(&o.content), false
 	case r.Last.same(&o.content):
 		return true, true
 	case o.Version == deletedVersion:

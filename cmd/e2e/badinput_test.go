@@ -133,6 +133,8 @@ func TestProgramsRefuseToStart(t *testing.T) {
 		{"muster-agentd --data " + dir + "/x --id ../x", "../x"},
 		{"muster-agentd --data " + dir + "/x --tag novalue", "novalue"},
 		{"muster-agentd --data " + dir + "/x --allow everything", "everything"},
+		{"muster-agentd --data " + dir + "/x --config-root " + dir + "/none", "config root"},
+		{"muster-agentd --data " + dir + "/x --config-root " + dir, "holds the data folder"},
 		{"muster-agentd --data " + dir + "/x --stop-grace 0s", "stop-grace"},
 		{"muster-agentd --data " + dir + "/x --nonsense", "nonsense"},
 		{"muster-agentd --data " + dir + "/x nonsense", "nonsense"},
