@@ -188,19 +188,18 @@ func (c *Coordinator) checkTarget(a *agent, t *musterv1.Target) error {
 	bad := func(field, format string, args ...any) error {
 		return &bus.NackError{Reason: musterv1.Nack_INVALID, Field: field, Detail: fmt.Sprintf(format, args...)}
 	}
-	_, known := musterv1.Target_State_name[int32(t.State)]
 	switch {
 	case t.CommandId == "":
 		return bad("command_id", "a command id is needed")
 	case t.AgentId != a.id:
 		return bad("agent_id", "%.150q is not the agent that registered on this link", t.AgentId)
-	case known && t.State < musterv1.Target_RECEIVED || known && t.State > musterv1.Target_EXPIRED:
+	case t.State < musterv1.Target_RECEIVED || t.State > musterv1.Target_EXPIRED:
+		// The agent is newer, or wrong. The target stays as it is: a state that is
+		// known may follow, and if none does it is LOST when its time is over.
+		c.fleet.noteRefusal(a, fmt.Sprintf("command %.40q: %s is not a state that an agent tells", t.CommandId, t.State))
 		return bad("state", "%s is not a state that an agent tells", t.State)
 	case !isCommandID(t.CommandId):
 		return bad("command_id", "%.40q is not a command id", t.CommandId)
-	case !known: // the agent is newer, or wrong: it is done with the command either way
-		t.Reason = fmt.Sprintf("the agent reported state %d, which is not known here: it may have run. %s", t.State, t.Reason)
-		t.State = musterv1.Target_LOST
 	}
 	t.Reason = cutText(t.Reason, maxReason)
 	if len(t.Result) > 0 && (len(t.Result) > maxResult || !json.Valid(t.Result)) {

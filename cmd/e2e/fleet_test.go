@@ -137,8 +137,11 @@ type agent struct {
 	RunID        string    `json:"run_id"`
 	RegisterTime time.Time `json:"register_time"`
 	Address      string
-	Left         bool
-	Conflict     struct {
+	Queue        struct {
+		LastRefusal string `json:"last_refusal"`
+	}
+	Left     bool
+	Conflict struct {
 		Address        string
 		RefusedAddress string `json:"refused_address"`
 	}

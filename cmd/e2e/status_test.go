@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -12,12 +11,14 @@ import (
 
 // An agent answers commands with every state there is and some that there are
 // not, without a reason, with one of a mebibyte, and with a success that has one.
-// Each is stored and shown; a state that nobody knows is LOST, never a success;
-// one that is not an agent's to tell is answered with a Nack and changes nothing.
+// Each is stored and shown. A state that nobody knows, or that is not an agent's
+// to tell, is answered with a Nack and shown as what was refused last; the target
+// is never a success by it, and LOST when its time is over.
 func TestC059AgentReportsErrors(t *testing.T) {
 	t.Parallel()
-	f := startFleet(t)
+	f := startFleet(t, "--grace", "1s")
 	p := f.registered("raw")
+	var unknown []string
 	long := strings.Repeat("e", 1<<20)
 	code := int32(7)
 	for _, tc := range []struct {
@@ -33,15 +34,15 @@ func TestC059AgentReportsErrors(t *testing.T) {
 		{&musterv1.Target{State: musterv1.Target_REJECTED, Reason: long}, "REJECTED"},
 		{&musterv1.Target{State: musterv1.Target_CANCELLED}, "CANCELLED"},
 		{&musterv1.Target{State: musterv1.Target_EXPIRED}, "EXPIRED"},
-		{&musterv1.Target{State: 99, Reason: "new here"}, "LOST"},
-		{&musterv1.Target{State: -1}, "LOST"},
-		{&musterv1.Target{State: 1<<31 - 1, Reason: long}, "LOST"},
+		{&musterv1.Target{State: 99, Reason: "new here"}, ""},
+		{&musterv1.Target{State: -1}, ""},
+		{&musterv1.Target{State: 1<<31 - 1, Reason: long}, ""},
 		{&musterv1.Target{State: musterv1.Target_STATE_UNSPECIFIED}, ""},
 		{&musterv1.Target{State: musterv1.Target_QUEUED}, ""},
 		{&musterv1.Target{State: musterv1.Target_SENT}, ""},
 		{&musterv1.Target{State: musterv1.Target_LOST}, ""},
 	} {
-		id := f.submit(`{"type":"ping","target":{"agents":["raw"]}}`)
+		id := f.submit(`{"type":"ping","target":{"agents":["raw"]},"expires_in":"5s","timeout":"1s"}`)
 		p.want(t, "muster.v1.Command")
 		report := tc.report
 		report.CommandId, report.AgentId = id, "raw"
@@ -55,16 +56,22 @@ func TestC059AgentReportsErrors(t *testing.T) {
 			if got := f.targets(id)["raw"]; got.final() {
 				t.Errorf("state %d: %+v", report.State, got)
 			}
+			if got := f.agent("raw").Queue.LastRefusal; !strings.Contains(got, id) {
+				t.Errorf("state %d: last refused %q", report.State, got)
+			}
+			unknown = append(unknown, id)
 			continue
 		}
 		got := f.waitDone(id, 10*time.Second)["raw"]
 		if got.State != tc.want || len(got.Reason) > 4096 || report.Reason != "" && got.Reason == "" {
 			t.Errorf("state %d: %s, %d bytes of a reason", report.State, got.State, len(got.Reason))
 		}
-		if tc.want == "LOST" && !strings.Contains(got.Reason, fmt.Sprint(int32(report.State))) {
-			t.Errorf("state %d: reason %.100q", report.State, got.Reason)
-		}
 		p.want(t, "muster.v1.TargetAck")
+	}
+	for _, id := range unknown {
+		if got := f.waitDone(id, 15*time.Second)["raw"]; got.State != "LOST" {
+			t.Errorf("a state that nobody knows: %+v", got)
+		}
 	}
 	if !f.coordinator.running() {
 		t.Fatal("the coordinator is gone")

@@ -18,6 +18,9 @@ func TestBeatsOf2000AgentsCostNoCommit(t *testing.T) {
 	const agents = 2000
 	synctest.Test(t, func(t *testing.T) {
 		r := &rig{t: t, dir: t.TempDir(), cfg: coordinator.Config{Log: warnings(t)}}
+		// The runtime of Go 1.26 has crashed once, in a bubble with the race
+		// detector, on three times as many beats.
+		r.cfg.HeartbeatInterval = 30 * time.Second
 		path := filepath.Join(r.dir, "muster.db")
 		db, err := boltstore.Open(path, boltstore.Options{}, coordinator.Spaces...)
 		if err != nil {
@@ -33,7 +36,7 @@ func TestBeatsOf2000AgentsCostNoCommit(t *testing.T) {
 		commits, id, beats := r.store.commits.Load(), transaction(t, path), f.Report().Beats
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
-		if n := f.Report().Beats - beats; n < agents*50 {
+		if n := f.Report().Beats - beats; n < agents*18 {
 			t.Errorf("%d beats in ten minutes", n)
 		}
 		if n := r.store.commits.Load() - commits; commits == 0 || n != 0 {
