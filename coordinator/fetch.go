@@ -14,6 +14,8 @@ import (
 const (
 	maxFetches = 64 // of one link that wait; an agent asks for one piece after the other
 	maxPieces  = 64 // kept encoded, at most 256 KiB each
+
+	maxFetchEnvelope = 64 << 10 // bytes of id and opaque, which wait with the request
 )
 
 // onFetchConfig queues the request for a piece of what is offered to the agent.
@@ -28,7 +30,14 @@ func (c *Coordinator) onFetchConfig(p *bus.Peer, env *musterv1.Envelope, m *must
 		gone := &musterv1.ConfigContent{Kind: m.Kind, Name: cutText(m.Name, maxName), Version: m.Version, Offset: m.Offset, Gone: true}
 		return quiet(p.Reply(env, gone))
 	}
-	if !c.configs.fetches.add(s, fetch{key: offerKey{m.Kind, m.Name, m.Version}, offset: m.Offset, want: want, agent: a.id}) {
+	if n := len(env.GetId()) + len(env.GetOpaque()); n > maxFetchEnvelope {
+		return &bus.NackError{Reason: musterv1.Nack_INVALID, Detail: fmt.Sprintf("an envelope of %d bytes, at most %d", n, maxFetchEnvelope)}
+	}
+	r := fetch{key: offerKey{m.Kind, m.Name, m.Version}, offset: m.Offset, want: want, agent: a.id}
+	if env.GetId() != "" || len(env.GetOpaque()) > 0 {
+		r.env = &musterv1.Envelope{InReplyTo: env.Id, Opaque: env.Opaque}
+	}
+	if !c.configs.fetches.add(s, r) {
 		c.metrics.dropped("fetch_config")
 		return &bus.NackError{Reason: musterv1.Nack_RETRY, Detail: fmt.Sprintf("%d requests are waiting already", maxFetches)}
 	}
@@ -64,6 +73,12 @@ type fetch struct {
 	offset uint32
 	want   *wantSet
 	agent  string
+	env    *musterv1.Envelope // of the answer; nil: it needs none
+}
+
+// content is the answer, without what was asked for.
+func (r fetch) content() *musterv1.ConfigContent {
+	return &musterv1.ConfigContent{Kind: r.key.kind, Name: r.key.name, Version: r.key.version, Offset: r.offset}
 }
 
 // pieceKey names a piece that starts at a multiple of maxPiece.
@@ -140,8 +155,9 @@ func (f *fetches) answer(ctx context.Context, s *session, r fetch) {
 	frames, err := f.piece(ctx, r)
 	if err != nil {
 		f.k.c.warn("content of a config not sent; it is offered again", "agent", r.agent, "config", r.key.name, "version", r.key.version, "err", err)
-		frames, err = bus.Seal(nil, &musterv1.ConfigContent{Kind: r.key.kind, Name: r.key.name, Version: r.key.version, Offset: r.offset, Gone: true})
-		if err != nil {
+		m := r.content()
+		m.Gone = true
+		if frames, err = bus.Seal(r.env, m); err != nil {
 			return
 		}
 	}
@@ -178,18 +194,21 @@ func (f *fetches) drop(s *session) {
 	f.turn = slices.DeleteFunc(f.turn, func(t *session) bool { return t == s })
 }
 
-// piece returns an answer as it is sent: for whole pieces encoded once for all.
+// piece returns an answer as it is sent: for whole pieces encoded once for all
+// who need no envelope.
 func (f *fetches) piece(ctx context.Context, r fetch) (bus.Frames, error) {
 	key := pieceKey{r.key, r.offset}
-	if frames, ok := f.pieces[key]; ok {
+	if frames, ok := f.pieces[key]; ok && r.env == nil {
 		return frames, nil
 	}
 	data, size, err := f.k.contentAt(ctx, r)
 	if err != nil {
 		return bus.Frames{}, err
 	}
-	frames, err := bus.Seal(nil, &musterv1.ConfigContent{Kind: r.key.kind, Name: r.key.name, Version: r.key.version, Offset: r.offset, Data: data, Size: size})
-	if err != nil || r.offset%maxPiece != 0 {
+	m := r.content()
+	m.Data, m.Size = data, size
+	frames, err := bus.Seal(r.env, m)
+	if err != nil || r.env != nil || r.offset%maxPiece != 0 {
 		return frames, err
 	}
 	f.pieces[key] = frames

@@ -152,7 +152,13 @@ func TestOneEncodingForAllAgents(t *testing.T) {
 		r.bind("base", fleetWide(r.version("base", `{"x":1}`)))
 		r.pipeline("app", "content")
 		settle()
+		if p := agents[0].lastOffer().File.GetPath(); p == "" {
+			t.Error("a file without a path is offered")
+		}
 		for _, a := range agents {
+			if a.offers[0].File.GetPath() != instanceName {
+				t.Errorf("the document goes to %q", a.offers[0].File.GetPath())
+			}
 			a.wantFile(file("app"), "content")
 			a.wantFile(instance, "{\n  \"x\": 1\n}\n")
 		}

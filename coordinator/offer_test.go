@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/musterhq/muster/bus"
 	musterv1 "github.com/musterhq/muster/proto/muster/v1"
 )
 
@@ -98,6 +99,39 @@ func TestLargeContentIsFetched(t *testing.T) {
 		b.say(&musterv1.FetchConfig{Kind: musterv1.Config_PIPELINE, Name: "none", Version: 1})
 		if b.gone != 2 {
 			t.Errorf("%d answers that it is gone, want 2", b.gone)
+		}
+	})
+}
+
+// N58: what a third party puts beside a request for content comes back with it.
+func TestContentComesInTheEnvelopeOfItsRequest(t *testing.T) {
+	fleetTest(t, func(t *testing.T, r *rig) {
+		a := r.taker("a")
+		answers := make(chan *musterv1.Envelope, 10)
+		a.more = func(mux *bus.Mux) {
+			bus.Handle(mux, a.onOffer)
+			bus.Handle(mux, func(_ *bus.Peer, env *musterv1.Envelope, m *musterv1.ConfigContent) error {
+				if len(m.Data) != maxPiece || m.Gone {
+					t.Errorf("%d bytes came, gone %v", len(m.Data), m.Gone)
+				}
+				answers <- env
+				return nil
+			})
+		}
+		a.come()
+		r.pipeline("big", strings.Repeat("x", maxPiece+1)) // it asks without an envelope, too
+		if env := <-answers; env.InReplyTo != "" || len(env.Opaque) > 0 {
+			t.Errorf("answered in %v", env)
+		}
+		for range 2 {
+			ask(t, a.current(), "theirs", &musterv1.FetchConfig{Kind: musterv1.Config_PIPELINE, Name: "big", Version: 1})
+			if env := <-answers; env.InReplyTo != "q" || string(env.Opaque) != "theirs" {
+				t.Errorf("answered in %v", env)
+			}
+		}
+		ask(t, a.current(), strings.Repeat("o", maxFetchEnvelope), &musterv1.FetchConfig{Kind: musterv1.Config_PIPELINE, Name: "big", Version: 1})
+		if n := a.lastNack(); n.Reason != musterv1.Nack_INVALID {
+			t.Errorf("told %v", n)
 		}
 	})
 }

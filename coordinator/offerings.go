@@ -1,9 +1,12 @@
 package coordinator
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
+
+	"google.golang.org/protobuf/proto"
 
 	"github.com/musterhq/muster/bus"
 	musterv1 "github.com/musterhq/muster/proto/muster/v1"
@@ -118,7 +121,9 @@ func (o *offerings) fillDocument(ctx context.Context, m *musterv1.ConfigOffer, x
 	if err != nil {
 		return err
 	}
-	m.File, m.Size, m.Sha256 = doc.file, uint32(len(doc.content)), sha256Hex(doc.content)
+	m.File = proto.CloneOf(doc.file)
+	m.File.Path = cmp.Or(m.File.Path, instanceName)
+	m.Size, m.Sha256 = uint32(len(doc.content)), sha256Hex(doc.content)
 	if m.Inline = len(doc.content) <= maxInlineConfig; m.Inline {
 		m.Content = doc.content
 	} else {
