@@ -3,6 +3,7 @@ package coordinator
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -118,8 +119,11 @@ func TestUnrecordedAgentIsAskedToComeAgain(t *testing.T) {
 		defer a.leave()
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if len(a.bye) == 0 || a.bye[0].RetryAfter.AsDuration() <= 0 {
-			t.Fatalf("got %v", a.bye)
+		a.mu.Lock()
+		bye := slices.Clone(a.bye)
+		a.mu.Unlock()
+		if len(bye) == 0 || bye[0].RetryAfter.AsDuration() <= 0 {
+			t.Fatalf("got %v", bye)
 		}
 		if got := r.c.fleet.view("a"); got != nil {
 			t.Fatalf("an agent that is not recorded is shown: %v", got)
