@@ -228,13 +228,24 @@ func (f *fleet) waitOnline(ids ...string) {
 
 func (f *fleet) statuses() map[string]string {
 	f.t.Helper()
-	var list struct{ Agents []agent }
-	f.do("GET", "/v1/agents?page_size=1000", "", http.StatusOK, &list)
 	status := map[string]string{}
-	for _, a := range list.Agents {
-		status[a.ID] = a.Status
+	for page := ""; ; {
+		var list struct {
+			Agents []agent
+			Next   string `json:"next_page_token"`
+		}
+		f.do("GET", "/v1/agents?page_size=1000"+page, "", http.StatusOK, &list)
+		for _, a := range list.Agents {
+			if status[a.ID] != "" {
+				f.t.Errorf("%s is listed twice", a.ID)
+			}
+			status[a.ID] = a.Status
+		}
+		if list.Next == "" {
+			return status
+		}
+		page = "&page_token=" + url.QueryEscape(list.Next)
 	}
-	return status
 }
 
 func (f *fleet) agent(id string) (a agent) {
