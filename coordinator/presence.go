@@ -187,7 +187,9 @@ func (c *Coordinator) adopt(row *musterv1.Agent) {
 	a.status = musterv1.Agent_SUSPECT
 	if row.Status == musterv1.Agent_OFFLINE {
 		a.status, a.parted = row.Status, row.Left
-		a.seen.Store(min(0, -int64(c.cfg.Now().Sub(row.LastSeen.AsTime()))))
+		if row.LastSeen != nil {
+			a.seen.Store(min(0, -int64(c.cfg.Now().Sub(row.LastSeen.AsTime()))))
+		}
 		if c.cfg.ForgetAfter > 0 {
 			c.lookAgainLocked(a, c.expiryLook()) // the wall clock may be wrong right after a start
 		}
