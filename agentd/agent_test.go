@@ -268,8 +268,11 @@ func TestNotStartedIfThatCannotBeJournaled(t *testing.T) {
 	n := bustest.NewNet()
 	file := filepath.Join(t.TempDir(), "ran")
 	c := serve(t, n)
-	runAgent(t, n, Config{Dir: t.TempDir(), ID: "a", Allow: []string{"exec"}}, failing(kindStarted))
-	c.send(t, shell("x", "echo ran >"+file))
+	runAgent(t, n, Config{Dir: t.TempDir(), ID: "a", Allow: []string{"exec"}, Parallel: 1}, failing(kindStarted))
+	goOn := filepath.Join(t.TempDir(), "go")
+	c.send(t, shell("before", "true"+waitFile(goOn)), shell("x", "echo ran >"+file)) // x has to wait, or its start is one record with its receipt
+	c.waitFor(t, "x", musterv1.Target_RECEIVED)
+	touch(t, goOn)
 	end := c.end(t, "x")
 	if end.State != musterv1.Target_REJECTED || !strings.Contains(end.Reason, "disk on fire") {
 		t.Errorf("got %v", end)

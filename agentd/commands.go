@@ -14,7 +14,8 @@ import (
 )
 
 // This file is the way of a command through the agent: onCommand → accepted →
-// start → finish → ended → settled. A cancel may end it on each stretch.
+// start → finish → ended → settled. A cancel may end it on each stretch. One that
+// finds a free slot and nobody before it goes from onCommand to runBegun at once.
 
 const (
 	busyRetry        = 30 * time.Second
@@ -34,11 +35,9 @@ func (a *Agent) onCommand(link Link, m *musterv1.Command) error {
 	if h.job = job; err != nil {
 		refusal = a.rejected(m.Id, err.Error())
 	}
-	accepted := func(h *held, err error) { a.accepted(link, h, err) }
-	v, there := a.ledger.receive(h, refusal, accepted, a.ended)
+	v, there := a.receive(link, h, refusal)
 	if v == isOld {
-		refusal = a.rejected(m.Id, "it is older than what this agent remembers, and may have run")
-		v, there = a.ledger.receive(h, refusal, accepted, a.ended)
+		v, there = a.receive(link, h, a.rejected(m.Id, "it is older than what this agent remembers, and may have run"))
 	}
 	switch v {
 	case isKnown:
@@ -51,6 +50,42 @@ func (a *Agent) onCommand(link Link, m *musterv1.Command) error {
 		a.busy(link, m.Id)
 	}
 	return nil
+}
+
+// receive journals a command, and starts it when it need not wait.
+func (a *Agent) receive(link Link, h *held, refusal *musterv1.Target) (verdict, *held) {
+	accepted := func(h *held, err error) { a.accepted(link, h, err) }
+	if refusal != nil || a.left(h) <= 0 || !a.executor.seize() {
+		return a.ledger.receive(h, refusal, nil, accepted, a.ended)
+	}
+	ctx, stop := context.WithCancelCause(context.Background())
+	b := &beginning{run: rand.Text(), stop: stop}
+	v, there := a.ledger.receive(h, nil, b, accepted, a.ended)
+	switch {
+	case b.done == nil:
+		stop(nil)
+		a.executor.yield()
+	case !a.executor.begin(func(agent context.Context) { a.runBegun(ctx, agent, link, h, b) }):
+		stop(nil)
+		a.finish(h, result{target: &musterv1.Target{State: musterv1.Target_INTERRUPTED, Reason: "the agent was stopped before it ran", EndTime: timestamp(time.Now())}})
+	}
+	return v, there
+}
+
+// runBegun runs a command that was started as it came, until ctx is cancelled or
+// the agent ends.
+func (a *Agent) runBegun(ctx, agent context.Context, link Link, h *held, b *beginning) {
+	defer b.stop(nil)
+	defer context.AfterFunc(agent, func() { b.stop(context.Cause(agent)) })()
+	if err := <-b.done; err != nil {
+		a.busy(link, h.id) // nobody has it: it comes again
+		return
+	}
+	a.outbox.tell(&musterv1.Target{CommandId: h.id, AgentId: a.id, State: musterv1.Target_RECEIVED, JournalSeq: a.journal.position().Seq})
+	if agent.Err() != nil {
+		b.stop(context.Cause(agent)) // not a moment later
+	}
+	a.runStarted(ctx, h, b.run)
 }
 
 // known is what this agent knows of a command. What a newer coordinator adds is
@@ -128,15 +163,20 @@ func (a *Agent) start(ctx context.Context, h *held) func() {
 			<-a.finish(h, result{target: a.rejected(h.id, fmt.Sprintf("not started: it could not be journaled: %v", err))})
 			return
 		}
-		a.tell(h)
-		a.log.Debug("command started", "cmd", h.id, "type", h.command.Type)
-		r := h.job.run(ctx, a.newRun(h, mark))
-		a.outbox.unwatch(h.id)
-		if h.again {
-			r.target = didRun(h, r.target)
-		}
-		<-a.finish(h, r)
+		a.runStarted(ctx, h, mark)
 	}
+}
+
+// runStarted runs a command whose start is on disk, to its end.
+func (a *Agent) runStarted(ctx context.Context, h *held, mark string) {
+	a.tell(h)
+	a.log.Debug("command started", "cmd", h.id, "type", h.command.Type)
+	r := h.job.run(ctx, a.newRun(h, mark))
+	a.outbox.unwatch(h.id)
+	if h.again {
+		r.target = didRun(h, r.target)
+	}
+	<-a.finish(h, r)
 }
 
 func (a *Agent) newRun(h *held, mark string) run {

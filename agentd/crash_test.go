@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
@@ -88,11 +89,13 @@ func tellGoroutines() {
 
 // holdAt stops the process for ever once the journal has, on disk, a record of
 // a kind, before anything follows from it.
-func holdAt(kind string) func(*os.File) error {
+func holdAt(hold string) func(*os.File) error {
+	kind, id, _ := strings.Cut(hold, ":") // of any command, without an id
+	record := regexp.MustCompile(`"kind":"` + kind + `","seq":\d+,"id":"` + id)
 	return func(f *os.File) error {
 		err := f.Sync()
 		b, _ := os.ReadFile(filepath.Join(filepath.Dir(f.Name()), "journal"))
-		if bytes.Contains(b, []byte(`"kind":"`+kind+`"`)) {
+		if record.Match(b) {
 			fmt.Println("held")
 			select {}
 		}
@@ -267,21 +270,27 @@ func TestC033IdempotentRunsAgain(t *testing.T) {
 // The agent dies in the moment between the journal's word and what follows it.
 func TestC033KilledBetweenTheSteps(t *testing.T) {
 	for _, s := range []struct {
+		name  string
 		at    string // the record that is on disk
+		busy  bool   // all slots are taken when it comes
 		state musterv1.Target_State
 		ran   int
 	}{
-		{"received", musterv1.Target_SUCCEEDED, 1},
-		{"started", musterv1.Target_INTERRUPTED, 0},
-		{"ended", musterv1.Target_SUCCEEDED, 1},
+		{"received", "received:x", true, musterv1.Target_SUCCEEDED, 1},
+		{"started", "started:x", true, musterv1.Target_INTERRUPTED, 0},
+		{"received and started", "received:x", false, musterv1.Target_INTERRUPTED, 0},
+		{"ended", "ended:x", false, musterv1.Target_SUCCEEDED, 1},
 	} {
-		t.Run(s.at, func(t *testing.T) {
+		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
 			ln, endpoint := listen(t)
 			c := serve(t, ln)
 			dir := t.TempDir()
 			file := filepath.Join(t.TempDir(), "ran")
 			agent := startChild(t, dir, endpoint, "AGENTD_TEST_HOLD="+s.at)
+			for i := 0; s.busy && i < 4; i++ {
+				c.send(t, shell(fmt.Sprint("before-", i), "sleep 1"))
+			}
 			c.send(t, shell("x", "echo $$ >>"+file))
 			if l, err := agent.out.ReadString('\n'); err != nil || l != "held\n" {
 				t.Fatalf("the agent said %q, %v", l, err)

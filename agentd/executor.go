@@ -17,11 +17,14 @@ type executor struct {
 
 	mu      sync.Mutex
 	waiting []*held
+	begun   []func(context.Context) // to be run in slots that seize gave
+	free    int                     // slots
+	open    bool                    // run will look
 	wake    chan struct{}
 }
 
 func newExecutor(slots int) *executor {
-	return &executor{slots: slots, wake: make(chan struct{}, 1)}
+	return &executor{slots: slots, free: slots, wake: make(chan struct{}, 1)}
 }
 
 // put queues a command. Whoever calls it keeps the queue within its limit.
@@ -29,6 +32,42 @@ func (e *executor) put(h *held) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.waiting = append(e.waiting, h)
+	e.wakeLocked()
+}
+
+// seize takes a slot for a command that need not wait, if there is one and none
+// waits. begin or yield must follow.
+func (e *executor) seize() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.open || e.free == 0 || len(e.waiting) > 0 {
+		return false
+	}
+	e.free--
+	return true
+}
+
+// begin runs rest in the slot that seize gave; false: run has ended meanwhile.
+func (e *executor) begin(rest func(context.Context)) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.open {
+		return false
+	}
+	e.begun = append(e.begun, rest)
+	e.wakeLocked()
+	return true
+}
+
+// yield gives a slot back.
+func (e *executor) yield() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.free++
+	e.wakeLocked()
+}
+
+func (e *executor) wakeLocked() {
 	select {
 	case e.wake <- struct{}{}:
 	default:
@@ -47,44 +86,56 @@ func (e *executor) drop(h *held) {
 func (e *executor) run(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()
-	ended := make(chan struct{}, e.slots)
+	occupy := func(rest func()) {
+		running.Go(func() {
+			defer e.yield()
+			rest()
+		})
+	}
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
-	free := e.slots
+	e.takeBegun(true)
 	for ctx.Err() == nil {
 		next := e.expireLate()
-		for free > 0 {
-			h := e.pop()
-			if h == nil {
-				break
+		for _, rest := range e.takeBegun(true) {
+			occupy(func() { rest(ctx) })
+		}
+		for h := e.pop(); h != nil; h = e.pop() {
+			if rest := e.start(ctx, h); rest != nil {
+				occupy(rest)
+			} else {
+				e.yield()
 			}
-			rest := e.start(ctx, h)
-			if rest == nil {
-				continue
-			}
-			free--
-			running.Go(func() {
-				rest()
-				ended <- struct{}{}
-			})
 		}
 		timer.Reset(next)
 		select {
 		case <-e.wake:
-		case <-ended:
-			free++
 		case <-timer.C:
 		case <-ctx.Done():
 		}
 	}
+	for _, rest := range e.takeBegun(false) { // these see that ctx has ended
+		occupy(func() { rest(ctx) })
+	}
 }
 
+// takeBegun returns what begin gave, and says whether it may go on with that.
+func (e *executor) takeBegun(open bool) []func(context.Context) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	begun := e.begun
+	e.begun, e.open = nil, open
+	return begun
+}
+
+// pop takes the next command and a slot for it, or returns nil.
 func (e *executor) pop() *held {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if len(e.waiting) == 0 {
+	if len(e.waiting) == 0 || e.free == 0 {
 		return nil
 	}
+	e.free--
 	h := e.waiting[0]
 	e.waiting[0] = nil
 	e.waiting = e.waiting[1:]

@@ -65,9 +65,18 @@ const (
 	isMore          // than there is room for
 )
 
+// beginning starts a command as it comes, if none is to be started before it.
+// Its receipt and its start are then one record, so both are on disk or neither.
+type beginning struct {
+	run  string
+	stop context.CancelCauseFunc
+	done chan error // receives when that is on disk, or cannot be; nil: it waits after all
+}
+
 // receive takes a command. A new one is journaled, and accepted is called when
-// that is done; with a refusal it is journaled as REJECTED, and ended is called.
-func (l *ledger) receive(h *held, refusal *musterv1.Target, accepted func(*held, error), ended func(*held, error)) (verdict, *held) {
+// that is done; with a refusal it is journaled as REJECTED, and ended is called;
+// with a beginning, which may be nil, it is started.
+func (l *ledger) receive(h *held, refusal *musterv1.Target, b *beginning, accepted func(*held, error), ended func(*held, error)) (verdict, *held) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if known := l.held[h.id]; known != nil {
@@ -87,17 +96,37 @@ func (l *ledger) receive(h *held, refusal *musterv1.Target, accepted func(*held,
 		l.endLocked(h, refusal, ended)
 		return isNew, h
 	}
-	b, err := proto.Marshal(h.command)
+	body, err := proto.Marshal(h.command)
 	if err != nil {
 		l.remove(h)
 		return isMore, nil
 	}
-	l.journal.append(record{Kind: kindReceived, ID: h.id, Command: b, At: h.received}, func(err error) {
+	received := record{Kind: kindReceived, ID: h.id, Command: body, At: h.received}
+	if b != nil && l.waiting == 1 {
+		l.beginLocked(h, received, b)
+		return isNew, h
+	}
+	l.journal.append(received, func(err error) {
 		if l.written(h, err) {
 			accepted(h, err)
 		}
 	})
 	return isNew, h
+}
+
+func (l *ledger) beginLocked(h *held, received record, b *beginning) {
+	l.running(h)
+	h.run, h.started, h.stop = b.run, h.received, b.stop
+	received.Run = b.run
+	b.done = make(chan error, 1)
+	l.journal.append(received, func(err error) {
+		if err != nil {
+			l.drop(h)
+		} else {
+			l.tell(h, musterv1.Target_RUNNING)
+		}
+		b.done <- err
+	})
 }
 
 // start turns a command that waits into one that runs, until stop is called.
@@ -231,6 +260,13 @@ func (l *ledger) inOrder(pick func(*held) bool) []*held {
 	}
 	slices.SortFunc(hs, func(a, b *held) int { return a.order - b.order })
 	return hs
+}
+
+// drop lets go of a command that could not be received.
+func (l *ledger) drop(h *held) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.remove(h)
 }
 
 // tell notes that a state is on disk, unless another one was decided since.

@@ -14,7 +14,7 @@ type kind string
 
 const (
 	kindHeader    kind = "journal"   // first in a file
-	kindReceived  kind = "received"  // with the command
+	kindReceived  kind = "received"  // with the command; with a run mark it is started, too
 	kindStarted   kind = "started"   // with the run mark; before the program is
 	kindGroup     kind = "group"     // the program's process group
 	kindCancelled kind = "cancelled" // while it ran: its program is being stopped

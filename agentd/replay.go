@@ -29,6 +29,10 @@ func (l *ledger) replay(r record) {
 			h.command = c
 		}
 		h.received, h.lifetime = r.At, lifetime(h.command)
+		if r.Run != "" {
+			l.running(h)
+			h.run, h.started = r.Run, r.At
+		}
 	case kindStarted:
 		l.running(h)
 		h.run, h.started = r.Run, r.At
