@@ -11,7 +11,13 @@ import (
 // With the default of five minutes.
 func TestC051StoppedCoordinatorTakesNobodyOfflineByDefault(t *testing.T) {
 	t.Parallel()
-	showPauses(t, 200, 15*time.Minute, 10, 270*time.Second)
+	showPauses(t, 200, 15*time.Minute, 1, 270*time.Second)
+}
+
+// Ten pauses that are just too short to take anybody offline.
+func TestC051TenShortStopsTakeNobodyOffline(t *testing.T) {
+	t.Parallel()
+	showPauses(t, 200, 27*time.Second, 10, 8*time.Second, "--heartbeat", "1s", "--offline-after", "9s")
 }
 
 // An agent is killed after the disk of the coordinator has gone read-only: it is
