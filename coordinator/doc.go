@@ -12,18 +12,14 @@
 // rollouts say what an agent shall hold, it says what it holds, and what is
 // different is offered to it.
 //
-//	down: PutConfig, PutGroup, … → store → watch → desired → offers → bus → agent
+//	down: PutConfig, PutGroup, CreateConfigRollout → store → configFollower →
+//	      groups, catalog, configRollouts → desired → offers → bus → agent
 //	up:   Register, ConfigFeedback → holdings → batcher → store
 //
 // The ledger holds every open command with one state per target, the fleet
 // every known agent with its session; both are rebuilt from the store when the
 // coordinator starts. So are the catalog of configs, the groups, and what each
 // agent holds. Nothing else that must survive is in memory.
-//
-// What agents shall hold goes another way down; see configs:
-//
-//	PutGroup, PutConfig, CreateConfigRollout → store → configFollower →
-//	groups, catalog, configRollouts → desired → offers → bus → agent
 //
 // A link is a session from its Register until it ends. Two processes with one
 // agent id are told apart in clone.go. Silence is judged by one timer per agent,
