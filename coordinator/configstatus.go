@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	musterv1 "github.com/musterhq/muster/proto/muster/v1"
@@ -77,7 +78,27 @@ func (k *configs) instanceStatus(agent, name string, want *wantSet, o *holding) 
 	if wanted == 0 {
 		m.WantedVersion = deletedVersion
 	}
+	if err := k.desired.numbers.spoiled(want.doc); err != nil && wanted != 0 && wanted != running {
+		m.Status, m.Version, m.Reason = musterv1.ConfigStatus_FAILED, wanted, cutText(err.Error(), maxReason)
+	}
 	return m
+}
+
+// unmerged are the statuses of those INSTANCE configs that an agent does not run
+// as it shall, because its document cannot be merged.
+func (k *configs) unmerged(agent string, want *wantSet) (all []*musterv1.ConfigStatus) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	o := k.holdings[agent]
+	if o == nil {
+		return nil
+	}
+	for _, e := range want.sources {
+		if m := k.instanceStatus(agent, e.name, want, o); m != nil && m.Status == musterv1.ConfigStatus_FAILED {
+			all = append(all, m)
+		}
+	}
+	return all
 }
 
 // shownWanted is the version that is wanted of what an agent holds; -1: it shall
@@ -106,12 +127,14 @@ func (s *configService) GetAgentConfigs(ctx context.Context, req *musterv1.GetAg
 	if want.doc == 0 {
 		return resp, nil
 	}
-	doc, err := k.merged(ctx, want.sourceRefs())
+	doc, err := k.document(ctx, want)
 	switch {
 	case err == nil:
 		resp.Instance = doc.content
 	case ctx.Err() != nil:
 		return nil, err
+	case errors.As(err, new(unmergeable)):
+		explain(resp.Configs, err)
 	default: // the rest is worth to be seen
 		k.c.log.Error("instance document not merged", "agent", req.AgentId, "err", err)
 		explain(resp.Configs, err)
@@ -177,8 +200,14 @@ func (k *configs) count(list ...*musterv1.Config) {
 				o.count(n, musterv1.Config_PIPELINE, ref.name, ref.version)
 			}
 		}
+		spoiled := k.desired.numbers.spoiled(want.doc) != nil
 		for _, e := range want.sources {
-			if n := by[e.name]; n != nil {
+			switch n := by[e.name]; {
+			case n == nil:
+			case spoiled && k.instanceStatus(id, e.name, want, o).GetStatus() == musterv1.ConfigStatus_FAILED:
+				n.Total++
+				n.Failed++
+			default:
 				o.count(n, musterv1.Config_INSTANCE, instanceName, want.doc)
 			}
 		}

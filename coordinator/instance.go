@@ -20,8 +20,9 @@ import (
 
 const (
 	maxJSONDepth   = 64
-	maxDocument    = 4 << 20 // of a merged document
-	maxDocNumbers  = 1 << 18 // remembered: more than all agents together have
+	maxDocument    = 4 << 20          // of a merged document
+	maxSources     = 16 * maxDocument // of all that one is merged of
+	maxDocNumbers  = 1 << 18          // remembered: more than all agents together have
 	documentIndent = "  "
 )
 
@@ -145,15 +146,36 @@ type document struct {
 	content []byte
 }
 
+// unmergeable is why a document cannot be made of its sources. They never change,
+// so it stays so.
+type unmergeable struct{ error }
+
+// document merges what an agent shall hold. What cannot be merged is tried once,
+// not for each agent.
+func (k *configs) document(ctx context.Context, want *wantSet) (*document, error) {
+	if err := k.desired.numbers.spoiled(want.doc); err != nil {
+		return nil, err
+	}
+	doc, err := k.merged(ctx, want.sourceRefs())
+	if errors.As(err, new(unmergeable)) {
+		k.desired.numbers.spoil(want.doc, err)
+		k.c.warn("an INSTANCE document cannot be merged; agents keep the one they have", "version", want.doc, "sources", cutText(refsKey(want.sourceRefs()), 300), "err", err)
+	}
+	return doc, err
+}
+
 // merged reads the sources, the widest scope first, and merges them. The file
 // spec is that of the smallest scope that has one.
 func (k *configs) merged(ctx context.Context, sources []configRef) (*document, error) {
-	all := object{}
+	all, size := object{}, 0
 	doc := &document{file: &musterv1.FileSpec{}}
 	for _, ref := range sources {
 		v, err := k.version(ctx, ref)
 		if err != nil {
 			return nil, err
+		}
+		if size += int(v.Size); size > maxSources {
+			return nil, unmergeable{fmt.Errorf("the document would be merged of more than %d bytes", maxSources)}
 		}
 		content, err := k.content(ctx, v)
 		if err != nil {
@@ -161,7 +183,7 @@ func (k *configs) merged(ctx context.Context, sources []configRef) (*document, e
 		}
 		o, err := parseObject(content)
 		if err != nil {
-			return nil, fmt.Errorf("config %q, version %d: %w", ref.name, ref.version, err)
+			return nil, unmergeable{fmt.Errorf("config %q, version %d: %w", ref.name, ref.version, err)}
 		}
 		all.merge(o)
 		if proto.Size(v.File) > 0 {
@@ -171,7 +193,7 @@ func (k *configs) merged(ctx context.Context, sources []configRef) (*document, e
 	var err error
 	doc.content, err = all.text()
 	if err == nil && len(doc.content) > maxDocument {
-		return nil, fmt.Errorf("the merged document has %d bytes, at most %d", len(doc.content), maxDocument)
+		return nil, unmergeable{fmt.Errorf("the merged document has %d bytes, at most %d", len(doc.content), maxDocument)}
 	}
 	return doc, err
 }
@@ -184,10 +206,11 @@ type docNumbers struct {
 	mu      sync.Mutex
 	numbers map[string]int32
 	sources map[int32][]configRef
+	broken  map[int32]error // unmergeable
 }
 
 func newDocNumbers() *docNumbers {
-	return &docNumbers{numbers: map[string]int32{}, sources: map[int32][]configRef{}}
+	return &docNumbers{numbers: map[string]int32{}, sources: map[int32][]configRef{}, broken: map[int32]error{}}
 }
 
 // of numbers a document; 0 for none.
@@ -202,7 +225,7 @@ func (d *docNumbers) of(sources []configRef) int32 {
 		return n
 	}
 	if len(d.sources) >= maxDocNumbers {
-		d.numbers, d.sources = map[string]int32{}, map[int32][]configRef{}
+		d.numbers, d.sources, d.broken = map[string]int32{}, map[int32][]configRef{}, map[int32]error{}
 	}
 	for salt := 0; ; salt++ {
 		n := numberOf(key, salt)
@@ -230,6 +253,20 @@ func (d *docNumbers) adopt(n int32, sources []*musterv1.DocumentSource) {
 	if key := refsKey(refs); d.numbers[key] == 0 {
 		d.numbers[key] = n
 	}
+}
+
+// spoil notes why a document cannot be merged.
+func (d *docNumbers) spoil(n int32, why error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.broken[n] = why
+}
+
+// spoiled returns why a document cannot be merged; nil: as far as is known it can.
+func (d *docNumbers) spoiled(n int32) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.broken[n]
 }
 
 // known returns what the document of that number was merged of, or nil.

@@ -155,6 +155,10 @@ func (o *holding) open(f offer, missing []offerKey) bool {
 // offer sends one offer, and reports whether to go on with others.
 func (k *configs) offer(ctx context.Context, agent string, s *session, key offerKey, want *wantSet) bool {
 	f, err := k.offers.frames(ctx, key, want)
+	if errors.As(err, new(unmergeable)) {
+		k.rollouts.statusChanged(agent, k.unmerged(agent, want))
+		return true
+	}
 	if err != nil {
 		k.c.warn("config not offered; it is tried again", "agent", agent, "config", key.name, "version", key.version, "err", err)
 		return true

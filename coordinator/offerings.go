@@ -117,7 +117,7 @@ func (o *offerings) fillFile(ctx context.Context, m *musterv1.ConfigOffer) error
 }
 
 func (o *offerings) fillDocument(ctx context.Context, m *musterv1.ConfigOffer, x *offering, want *wantSet) error {
-	doc, err := o.k.merged(ctx, want.sourceRefs())
+	doc, err := o.k.document(ctx, want)
 	if err != nil {
 		return err
 	}
