@@ -50,6 +50,7 @@ type configRollout struct {
 	backFrom time.Time               // since when it goes back
 	unsure   map[int]rolloutWord     // places to look at again
 	all      bool                    // likewise, every one
+	holdUp   string                  // what it waits for, when that takes long
 	at       []rolloutPlace          // one for each target
 
 	// Of the loop alone.
@@ -358,5 +359,8 @@ func bindingOf(list []*musterv1.Binding, agent string, groups []string) (found *
 func (r *configRollout) view() *musterv1.ConfigRollout {
 	v := proto.CloneOf(r.row)
 	v.Counts = r.counts()
+	if v.State == musterv1.ConfigRollout_RUNNING && r.holdUp != "" {
+		v.StateReason = r.holdUp
+	}
 	return v
 }

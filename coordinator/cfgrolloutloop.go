@@ -86,7 +86,12 @@ func (rs *configRollouts) step(ctx context.Context, r *configRollout) (later tim
 	if r.through(func(a string) bool { return rs.c.fleet.expected(a, r.kind) }) {
 		return later, rs.finish(ctx, r)
 	}
-	return rs.offer(ctx, r)
+	later, err = rs.offer(ctx, r)
+	why := rs.holdUp(r, time.Now())
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	r.holdUp = why
+	return later, err
 }
 
 // look brings the places up to date: those that something was heard of, and
@@ -169,8 +174,8 @@ func (rs *configRollouts) offer(ctx context.Context, r *configRollout) (later ti
 	offers := &musterv1.RolloutOffers{AgentIds: agents}
 	for _, a := range agents {
 		previous := rs.statusOf(r, a).GetRunningVersion()
-		if previous == r.version {
-			previous = 0
+		if previous == r.version || !rs.c.configs.catalog.has(r.config, previous) {
+			previous = 0 // nothing that it could be offered again
 		}
 		offers.Previous = append(offers.Previous, previous)
 	}
@@ -299,6 +304,9 @@ func (rs *configRollouts) end(ctx context.Context, r *configRollout, from, to mu
 	rs.mu.Lock()
 	row.Counts = r.counts()
 	rs.mu.Unlock()
+	if to == musterv1.ConfigRollout_DONE && row.Counts.Total == 0 {
+		row.StateReason = "no agent has the config by these bindings"
+	}
 	op := putRollout(row)
 	_, err := rs.c.configs.update(ctx, r.config, func(head *musterv1.Config) error {
 		if move != nil {

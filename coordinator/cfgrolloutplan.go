@@ -12,9 +12,10 @@ import (
 // from what the agent says, and whether it is there.
 type rolloutPlace struct {
 	state    musterv1.RolloutTarget_State
-	left     bool  // its bindings do not give it the config any more: it does not count
-	back     bool  // it runs its earlier version again
-	previous int32 // that it ran when it was reached; 0: none
+	left     bool      // its bindings do not give it the config any more: it does not count
+	back     bool      // it runs its earlier version again
+	previous int32     // that it ran when it was reached; 0: none
+	offered  time.Time // by this process
 	applied  time.Time
 	reason   string
 }
@@ -89,7 +90,7 @@ func (r *configRollout) reach(offers *musterv1.RolloutOffers) {
 		if !ok || n >= len(offers.Previous) {
 			continue
 		}
-		r.at[i].state, r.at[i].previous = musterv1.RolloutTarget_OFFERED, offers.Previous[n]
+		r.at[i].state, r.at[i].previous, r.at[i].offered = musterv1.RolloutTarget_OFFERED, offers.Previous[n], time.Now()
 		r.unsure[i] = rolloutWord{}
 	}
 }

@@ -22,6 +22,9 @@ func (k *configs) reported(list []*musterv1.ConfigStatus) []heldConfig {
 		}
 		h := k.heldOf(m)
 		h.stale = true
+		if h.kind == musterv1.Config_PIPELINE { // the numbers of documents may be anything
+			h.version, h.running = max(h.version, deletedVersion), max(h.running, 0)
+		}
 		if _, known := musterv1.ConfigStatus_Status_name[int32(m.Status)]; !known {
 			h.status = musterv1.ConfigStatus_UNSET
 		}
