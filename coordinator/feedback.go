@@ -154,6 +154,10 @@ func (k *configs) onFeedback(agent string, s *session, list []*musterv1.ConfigSt
 		if known && was.sameReport(h) && was.ours && was.sure == h.sure {
 			continue
 		}
+		if !s.statuses.Allow() {
+			refused = &bus.NackError{Reason: musterv1.Nack_RETRY, Field: fmt.Sprintf("configs[%d]", i), Detail: "the statuses of this agent change too fast; tell where its configs stand a second later"}
+			break
+		}
 		o.put(h)
 		changed = append(changed, h)
 	}
@@ -219,8 +223,9 @@ func (o *holding) markOurs() {
 	}
 }
 
-// save writes what an agent holds, soon: several changes are one write. A write
-// that fails is made up for by the next, or when the agent registers.
+// save writes what an agent holds, soon: several changes are one write, and an
+// agent that changes all the time is written once a second. A write that fails is
+// made up for by the next, or when the agent registers.
 func (k *configs) save(agent string) {
 	k.mu.Lock()
 	o := k.holdings[agent]
@@ -228,8 +233,14 @@ func (k *configs) save(agent string) {
 		k.mu.Unlock()
 		return
 	}
+	if o.session != nil && !o.session.saves.Allow() {
+		o.unsaved = true
+		k.unsaved[agent] = struct{}{}
+		k.mu.Unlock()
+		return
+	}
 	o.saving = true
-	size := 64 * len(o.held)
+	size := o.size()
 	k.mu.Unlock()
 	w := &write{size: size}
 	w.ops = func(context.Context) ([]store.Op, error) {

@@ -57,6 +57,8 @@ type session struct {
 
 	registers  *rate.Limiter // registrations on this link
 	restarts   *rate.Limiter // of output that was begun on it
+	statuses   *rate.Limiter // of configs that changed
+	saves      *rate.Limiter // of them
 	writes     atomic.Int64  // that wait for the disk
 	writeBytes atomic.Int64
 	drain      drain

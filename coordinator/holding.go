@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/musterhq/muster/coordinator/store"
 	musterv1 "github.com/musterhq/muster/proto/muster/v1"
 )
 
@@ -79,6 +80,14 @@ func (h heldConfig) row() *musterv1.ConfigStatus {
 		m.WantedVersion |= rowSure
 	}
 	return m
+}
+
+// size is about how large the row of what is held is.
+func (o *holding) size() (n int) {
+	for _, h := range o.held {
+		n += 40 + len(h.name) + len(h.reason)
+	}
+	return min(n, store.MaxValue)
 }
 
 // gone reports whether the agent has no file of it.

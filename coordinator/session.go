@@ -30,12 +30,19 @@ const (
 	registerBurst      = 20
 	restartsPerSecond  = 1 // of output, likewise
 	restartBurst       = 64
+	// Where configs stand: what changes, each time an event, and how often all of
+	// an agent's is written down at once; later writes wait for the next second.
+	statusesPerSecond = 50
+	statusBurst       = 4 * maxHeldConfigs
+	savesPerSecond    = 1
+	saveBurst         = 20
 )
 
 // onUp makes the session of a new link; it has no agent until it registers.
 func (c *Coordinator) onUp(p *bus.Peer) {
 	s := &session{id: ulid.Make().String(), peer: p, registers: rate.NewLimiter(registersPerSecond, registerBurst),
-		restarts: rate.NewLimiter(restartsPerSecond, restartBurst)}
+		restarts: rate.NewLimiter(restartsPerSecond, restartBurst),
+		statuses: rate.NewLimiter(statusesPerSecond, statusBurst), saves: rate.NewLimiter(savesPerSecond, saveBurst)}
 	s.late = time.AfterFunc(unregistered, func() {
 		if s.registered() == nil {
 			p.Close(errNeverCame)
