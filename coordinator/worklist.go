@@ -11,6 +11,7 @@ import (
 // is in it once, however often it is asked for. It may be used concurrently.
 type worklist struct {
 	woken chan struct{} // cap 1: there is something to take
+	start time.Time     // seconds count from it, on the monotonic clock
 
 	mu    sync.Mutex
 	all   bool
@@ -19,7 +20,7 @@ type worklist struct {
 }
 
 func newWorklist() *worklist {
-	return &worklist{woken: make(chan struct{}, 1), now: map[string]struct{}{}, later: map[int64]map[string]struct{}{}}
+	return &worklist{woken: make(chan struct{}, 1), start: time.Now(), now: map[string]struct{}{}, later: map[int64]map[string]struct{}{}}
 }
 
 // wake asks for a look at these agents. It never blocks.
@@ -52,7 +53,7 @@ func (l *worklist) ring() {
 
 // wakeAt asks for a look at an agent at t, or up to a second later.
 func (l *worklist) wakeAt(t time.Time, agent string) {
-	sec := t.Unix() + 1
+	sec := l.second(t) + 1
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.later[sec] == nil {
@@ -61,12 +62,14 @@ func (l *worklist) wakeAt(t time.Time, agent string) {
 	l.later[sec][agent] = struct{}{}
 }
 
+func (l *worklist) second(t time.Time) int64 { return int64(t.Sub(l.start) / time.Second) }
+
 // wakeDue wakes the agents whose time has come.
 func (l *worklist) wakeDue(now time.Time) {
 	l.mu.Lock()
 	var due []string
 	for sec, agents := range l.later {
-		if sec <= now.Unix() {
+		if sec <= l.second(now) {
 			due = slices.AppendSeq(due, maps.Keys(agents))
 			delete(l.later, sec)
 		}
