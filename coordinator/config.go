@@ -56,7 +56,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Limits of one command (DESIGN section 3).
+// Limits of one command.
 const (
 	maxInput        = 128 << 10
 	maxName         = 256

@@ -28,7 +28,7 @@
 // What is destructive follows OFFLINE, never SUSPECT. forget.go is where an agent
 // is taken out of all of this.
 //
-// The promises (DESIGN section 5): a command that is not idempotent is started
+// The promises: a command that is not idempotent is started
 // at most once on an agent that keeps its journal, and every target becomes
 // final, at the latest at expiry + timeout + grace. Those of rollouts are with
 // configRollouts.
