@@ -91,14 +91,16 @@ func readContentFile(path string) ([]byte, error) {
 	return readContent(f, path)
 }
 
-// readContent does not read on what is too large.
-func readContent(r io.Reader, what string) ([]byte, error) {
-	content, err := io.ReadAll(io.LimitReader(r, maxContent+1))
+func readContent(r io.Reader, what string) ([]byte, error) { return readLimited(r, what, maxContent) }
+
+// readLimited does not read on what is too large.
+func readLimited(r io.Reader, what string, limit int) ([]byte, error) {
+	content, err := io.ReadAll(io.LimitReader(r, int64(limit)+1))
 	if err != nil {
 		return nil, err
 	}
-	if len(content) > maxContent {
-		return nil, usagef("%s is over %d bytes, more than a config may have", what, maxContent)
+	if len(content) > limit {
+		return nil, usagef("%s is over %d bytes, which is the limit", what, limit)
 	}
 	return content, nil
 }

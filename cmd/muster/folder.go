@@ -60,17 +60,20 @@ func (s scopes) at(version int) (bindings []binding) {
 }
 
 // readFolder reads and checks all of a folder. What the server judges, such as
-// names and expressions, is left to it.
+// names and expressions, is left to it. Nothing outside of the folder is read: it
+// may come from somebody who may not read what its user may.
 func readFolder(dir string) (f folder, err error) {
-	if _, err := os.Stat(dir); err != nil {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
 		return f, err
 	}
-	err = readYAML(filepath.Join(dir, "groups.yaml"), &f.groups)
+	defer root.Close()
+	err = readYAML(root, "groups.yaml", &f.groups)
 	noGroups := errors.Is(err, fs.ErrNotExist)
 	if err != nil && !noGroups {
 		return f, err
 	}
-	paths, err := configPaths(filepath.Join(dir, "configs"))
+	paths, err := configPaths(root)
 	if err != nil {
 		return f, err
 	}
@@ -85,7 +88,7 @@ func readFolder(dir string) (f folder, err error) {
 		f.groups[i].Agents = slices.Compact(f.groups[i].Agents)
 	}
 	for _, path := range paths {
-		c, err := readConfigFile(path)
+		c, err := readConfigFile(root, path)
 		if err != nil {
 			return f, err
 		}
@@ -94,12 +97,13 @@ func readFolder(dir string) (f folder, err error) {
 	return f, nil
 }
 
-// configPaths lists the *.yaml of a folder, by name. A file that looks like one
-// and is not read would be a surprise.
-func configPaths(dir string) (paths []string, err error) {
-	entries, err := os.ReadDir(dir)
+// configPaths lists the *.yaml of the folder's configs, by name. A file that looks
+// like one and is not read would be a surprise.
+func configPaths(root *os.Root) (paths []string, err error) {
+	const dir = "configs"
+	entries, err := fs.ReadDir(root.FS(), dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", filepath.Join(root.Name(), dir), bare(err))
 	}
 	for _, e := range entries {
 		path := filepath.Join(dir, e.Name())
@@ -107,16 +111,17 @@ func configPaths(dir string) (paths []string, err error) {
 		case ".yaml":
 			paths = append(paths, path)
 		case ".yml":
-			return nil, fmt.Errorf("%s: want the ending .yaml", path)
+			return nil, fmt.Errorf("%s: want the ending .yaml", filepath.Join(root.Name(), path))
 		}
 	}
 	return paths, nil
 }
 
-func readConfigFile(path string) (c configFile, err error) {
-	if err := readYAML(path, &c); err != nil {
+func readConfigFile(root *os.Root, name string) (c configFile, err error) {
+	if err := readYAML(root, name, &c); err != nil {
 		return c, err
 	}
+	path := filepath.Join(root.Name(), name)
 	c.name = strings.TrimSuffix(filepath.Base(path), ".yaml")
 	c.Kind = strings.ToUpper(c.Kind)
 	if c.Kind == "" {
@@ -128,7 +133,7 @@ func readConfigFile(path string) (c configFile, err error) {
 	case c.Content != nil:
 		c.content = []byte(*c.Content)
 	default:
-		if c.content, err = readContentFile(filepath.Join(filepath.Dir(path), c.ContentFile)); err != nil {
+		if c.content, err = readRegular(root, filepath.Join(filepath.Dir(name), c.ContentFile), maxContent); err != nil {
 			return c, fmt.Errorf("%s: %w", path, err)
 		}
 	}
@@ -144,11 +149,12 @@ func readConfigFile(path string) (c configFile, err error) {
 
 // readYAML reads one document. A field that is not known, or given twice, is an
 // error.
-func readYAML(path string, out any) error {
-	b, err := os.ReadFile(path)
+func readYAML(root *os.Root, name string, out any) error {
+	b, err := readRegular(root, name, maxYAML)
 	if err != nil {
 		return err
 	}
+	path := filepath.Join(root.Name(), name)
 	dec := yaml.NewDecoder(bytes.NewReader(b))
 	dec.KnownFields(true)
 	if err := dec.Decode(out); err != nil && !errors.Is(err, io.EOF) { // an empty file says nothing
@@ -158,4 +164,35 @@ func readYAML(path string, out any) error {
 		return fmt.Errorf("%s: one document is wanted, there is more", path)
 	}
 	return nil
+}
+
+// maxYAML is more than a file of the largest content needs, as base64.
+const maxYAML = 16 << 20
+
+// readRegular reads a file below the root: what is there as a file, not what a
+// pipe or a device may give for ever.
+func readRegular(root *os.Root, name string, limit int) ([]byte, error) {
+	path := filepath.Join(root.Name(), name)
+	info, err := root.Stat(name)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, bare(err))
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is no regular file", path)
+	}
+	f, err := root.Open(name)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, bare(err))
+	}
+	defer f.Close()
+	return readLimited(f, path, limit)
+}
+
+// bare is an error without the name that the system knows the file by.
+func bare(err error) error {
+	var pe *fs.PathError
+	if errors.As(err, &pe) {
+		return pe.Err
+	}
+	return err
 }

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -83,5 +84,61 @@ func TestBadFoldersAreRefused(t *testing.T) {
 	}
 	if _, err := readFolder(filepath.Join(t.TempDir(), "missing")); err == nil {
 		t.Error("a folder that is not there")
+	}
+}
+
+// A folder may come from somebody else: it does not bring what is outside of it,
+// and nothing in it keeps the command busy for ever.
+func TestFolderIsReadByItselfOnly(t *testing.T) {
+	secret := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(secret, []byte("content: secret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	pipe := func(path string) error { return syscall.Mkfifo(path, 0o600) }
+	link := func(to string) func(string) error { return func(path string) error { return os.Symlink(to, path) } }
+	for _, tc := range []struct {
+		yaml string // of configs/a.yaml; "": none
+		at   string
+		put  func(path string) error
+		says string
+	}{
+		{"content_file: ../../" + filepath.Base(filepath.Dir(secret)) + "/secret", "", nil, "escapes"},
+		{"content_file: ../../../../../../../../.." + secret, "", nil, "escapes"},
+		{"content_file: c", "configs/c", link(secret), "escapes"},
+		{"content_file: c", "configs/c", link("/dev/zero"), "escapes"},
+		{"content_file: c", "configs/c", pipe, "configs/c is no regular file"},
+		{"content_file: .", "", nil, "no regular file"},
+		{"", "configs/a.yaml", link(secret), "escapes"},
+		{"", "configs/a.yaml", pipe, "configs/a.yaml is no regular file"},
+		{"", "groups.yaml", pipe, "groups.yaml is no regular file"},
+		{"", "groups.yaml", link("/dev/zero"), "escapes"},
+		{"", "configs", link(filepath.Dir(secret)), "escapes"},
+		{"content: " + strings.Repeat("x", maxYAML), "", nil, "is over"},
+	} {
+		files := map[string]string{"README": "x"}
+		if tc.yaml != "" {
+			files["configs/a.yaml"] = tc.yaml
+		}
+		dir := writeFolder(t, files)
+		if tc.put != nil {
+			if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, tc.at)), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := tc.put(filepath.Join(dir, tc.at)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := readFolder(dir); err == nil || !strings.Contains(err.Error(), tc.says) {
+			t.Errorf("%.60s, %s: %v, want %q", tc.yaml, tc.at, err, tc.says)
+		}
+	}
+
+	dir := writeFolder(t, map[string]string{"shared/c": "inside", "configs/a.yaml": "content_file: ../shared/c", "configs/b.yaml": "content_file: d"})
+	if err := os.Symlink("../shared/c", filepath.Join(dir, "configs/d")); err != nil {
+		t.Fatal(err)
+	}
+	f, err := readFolder(dir)
+	if err != nil || len(f.configs) != 2 || string(f.configs[0].content) != "inside" || string(f.configs[1].content) != "inside" {
+		t.Errorf("what leads about inside is read: %+v, %v", f.configs, err)
 	}
 }
