@@ -68,13 +68,18 @@ func (d *direct) read(nc net.Conn, b []byte) (int, error) {
 	case err != nil:
 		return 0, err
 	case n < 0:
-		err := os.NewSyscallError("recv", syscall.Errno(-n))
-		return 0, &net.OpError{Op: "read", Net: nc.RemoteAddr().Network(), Source: nc.LocalAddr(), Addr: nc.RemoteAddr(), Err: err}
+		return 0, readError(nc, syscall.Errno(-n))
 	case n == 0:
 		return 0, io.EOF
 	default:
 		return n, nil
 	}
+}
+
+//go:noinline
+func readError(nc net.Conn, errno syscall.Errno) error {
+	err := os.NewSyscallError("recv", errno)
+	return &net.OpError{Op: "read", Net: nc.RemoteAddr().Network(), Source: nc.LocalAddr(), Addr: nc.RemoteAddr(), Err: err}
 }
 
 // directWrite is a write under way.

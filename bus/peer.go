@@ -204,20 +204,35 @@ func (p *Peer) end(cause error) {
 }
 
 // run serves the link until it ends, and returns why. Everything it started
-// has ended when it returns.
+// has ended when it returns. An idle peer waits in it: its frame and those below
+// are kept small, so that the stack fits into 4 KiB.
 func (p *Peer) run(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { p.cut(context.Cause(ctx)) })
 	defer stop()
+	p.attend()
+	return p.leave(p.bus.shielded(func() error { return p.serve(ctx) }))
+}
+
+//go:noinline
+func (p *Peer) attend() {
 	p.bus.metrics.peers.Inc()
-	defer p.bus.metrics.peers.Dec()
 	p.bus.metrics.queued.enter(&p.out)
+}
+
+func (p *Peer) serve(ctx context.Context) error {
+	if p.bus.mux.Up != nil {
+		p.bus.mux.Up(p)
+	}
+	return p.readLoop(ctx)
+}
+
+// leave ends everything, tells who wants to know, and returns why the link ended.
+//
+//go:noinline
+func (p *Peer) leave(err error) error {
+	defer p.bus.metrics.peers.Dec()
 	defer p.bus.metrics.queued.leave(&p.out)
-	p.cut(p.bus.shielded(func() error {
-		if p.bus.mux.Up != nil {
-			p.bus.mux.Up(p)
-		}
-		return p.readLoop(ctx)
-	}))
+	p.cut(err)
 	p.out.close()
 	p.in.giveBack()
 	cause := p.stopLinger()

@@ -86,7 +86,16 @@ func (p *Peer) await() error {
 	if p.in.ttl > 0 {
 		p.in.arm(time.Now().Add(p.in.ttl))
 	}
-	err := p.in.need(1)
+	if err := p.in.need(1); err != nil {
+		return p.silent(err)
+	}
+	return nil
+}
+
+// silent gives a reason to an error of await.
+//
+//go:noinline
+func (p *Peer) silent(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return refuse("silent", "the peer promised to be heard within %v", p.in.ttl)
 	}

@@ -112,8 +112,11 @@ func (r *Router) welcome(ctx context.Context, nc net.Conn, sec Security, g *gues
 }
 
 // serve serves a peer until its link ends.
-func (r *Router) serve(ctx context.Context, p *Peer) {
-	if err := p.run(ctx); errors.As(err, new(*refusal)) {
+func (r *Router) serve(ctx context.Context, p *Peer) { r.tellCut(p, p.run(ctx)) }
+
+//go:noinline
+func (r *Router) tellCut(p *Peer, err error) {
+	if errors.As(err, new(*refusal)) {
 		r.core.log.warn(causeOf(err, p.Addr()), "link cut", "addr", p.Addr(), "err", err)
 	}
 }
