@@ -18,6 +18,7 @@ func applyCommand() *cli.Command {
 		Description: "DIR holds groups.yaml, a list of groups (name, description, where, agents), and configs/NAME.yaml for each config:\n" +
 			"kind, description, bindings (fleet, groups, agents), file (path, mode, check_cmd, reload_cmd, timeout), content_file or content,\n" +
 			"rollout (canary, batch, max_failures, pause_between, vanish_after), keep_on_halt and note.\n" +
+			"Without bindings: those that are there stay; bindings: {} takes them all away, and the file from the agents.\n" +
 			"A new version is made only where content or file differ. It is bound where nothing was bound, and else brought out by a rollout.\n" +
 			"What the folder does not name is left alone.\n" +
 			"Exit codes: 0 nothing to do, or done, 1 usage or server error, 2 a rollout failed, 3 some agents could not be reached yet, 130 interrupted.",
@@ -94,6 +95,9 @@ func printPlan(w io.Writer, p *applyPlan) {
 	}
 	for _, c := range p.Configs {
 		fmt.Fprintf(w, "config %s: %s\n", clean(c.Name), clean(c.words()))
+		if len(c.Losing) > 0 {
+			fmt.Fprintln(w, "  it goes from", clean(namesOf(c.Losing)))
+		}
 		for _, change := range c.FileChanges {
 			fmt.Fprintln(w, " ", clean(change))
 		}

@@ -137,6 +137,17 @@ func TestApply(t *testing.T) {
 			s.contents, s.rollout = []string{"one\n", "two\n", "three\n"}, "RUNNING"
 		}), "three\n", "", "--detach", 0, nil, []string{"rollout R1 goes on"}},
 		{"for most of the fleet", with(func(s *shelf) { s.preview = `{"total":12,"fleet":12,"changed":7}` }), "three\n", "", "", 1, nil, []string{"config nginx: this is for 7 of 12 agents; say --yes"}},
+		{"nothing said of bindings leaves them alone", known, "", "", "-f " + writeFolder(t, map[string]string{
+			"configs/nginx.yaml": "content: |\n  two\nfile: {mode: 644}\n"}), 0, nil, []string{"config nginx: no change, version 2"}},
+		{"nothing said of bindings, new content", known, "", "", "-f " + writeFolder(t, map[string]string{
+			"configs/nginx.yaml": "bindings:\ncontent: |\n  three\nfile: {mode: 644}\n"}), 0, []string{
+			`POST /v1/configs/nginx/versions  {` + contentThree + `,"file":{"mode":"644"}}`, `POST /v1/configs/nginx/rollouts  {"version":3}`,
+		}, []string{"version 3 of nginx DONE"}},
+		{"no bindings take them away, and that is said", with(func(s *shelf) {
+			s.preview = `{"total":0,"fleet":4,"changed":2,"changes":[{"agent_id":"a1","from_version":2},{"agent_id":"a2","from_version":2}]}`
+		}), "", "", "-f " + writeFolder(t, map[string]string{
+			"configs/nginx.yaml": "bindings: {}\ncontent: |\n  two\nfile: {mode: 644}\n"}), 0, []string{`PUT /v1/configs/nginx "e2" {"kind":"PIPELINE"}`},
+			[]string{"version 2, bound to nobody, +0/-2/~0 of 4 agents\n  it goes from a1, a2\n"}},
 		{"a kind stays", known, "two\n", "kind: instance\n", "", 1, nil, []string{"it is PIPELINE, and stays so"}},
 		{"a group that nobody has", known, "two\n", "", "-f " + writeFolder(t, map[string]string{"configs/nginx.yaml": "content: x\nbindings: {groups: [db]}\n"}), 1, nil, []string{`bound to group "db", which neither`}},
 	} {
@@ -171,11 +182,11 @@ func TestPlanForeseesItsGroups(t *testing.T) {
 		"huge": {Change: added, Joining: 1000, members: many},
 		"more": {Change: changed, Joining: 7, members: many},
 	}
-	as, missed := foreseen(scopes{Groups: []string{"new", "grow", "same", "stored"}, Agents: []string{"a", "z"}}, groups)
+	as, missed := foreseen(&scopes{Groups: []string{"new", "grow", "same", "stored"}, Agents: []string{"a", "z"}}, groups)
 	if got := bindingList(as.at(0)); missed != 0 || got != "group same, group stored, agent a, agent b, agent c, agent z" {
 		t.Errorf("%s, missed %d", got, missed)
 	}
-	as, missed = foreseen(scopes{Fleet: true, Groups: []string{"new", "huge", "more"}}, groups)
+	as, missed = foreseen(&scopes{Fleet: true, Groups: []string{"new", "huge", "more"}}, groups)
 	if got := bindingList(as.at(0)); missed != 1007 || got != "fleet, group more, agent a, agent b" {
 		t.Errorf("%s, missed %d", got, missed)
 	}

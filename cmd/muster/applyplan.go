@@ -56,7 +56,8 @@ type configPlan struct {
 	Bindings    []binding       `json:"bindings"`
 	FileChanges []string        `json:"file_changes,omitempty"`
 	Diff        string          `json:"diff,omitempty"`
-	Effect      string          `json:"effect"` // on whom
+	Effect      string          `json:"effect"`           // on whom
+	Losing      []string        `json:"losing,omitempty"` // agents that will have none
 	Rollout     json.RawMessage `json:"rollout,omitempty"`
 
 	want     configFile
@@ -94,7 +95,11 @@ func (p *planner) plan(ctx context.Context, f folder) (*applyPlan, error) {
 		return nil, err
 	}
 	for _, want := range f.configs {
-		for _, name := range want.Bindings.Groups {
+		for _, b := range want.Bindings.at(0) {
+			name := b.Group
+			if name == "" {
+				continue
+			}
 			if _, known := groups[name]; !known && named[name] == nil {
 				return nil, fmt.Errorf("config %q is bound to group %q, which neither the folder nor the server has", want.name, name)
 			}
@@ -312,7 +317,7 @@ func (c *configPlan) bind() {
 		have = c.have.Bindings
 		c.putHead = c.have.Description != c.want.Description
 	}
-	for _, b := range c.want.Bindings.at(0) {
+	for _, b := range c.scopes().at(0) {
 		i := slices.IndexFunc(have, func(h binding) bool { return h.scope() == b })
 		if b.Version = first; i >= 0 {
 			b.Version = have[i].Version
@@ -329,6 +334,17 @@ func (c *configPlan) bind() {
 	}
 }
 
+// scopes are what the folder says, or what there are when it does not say.
+func (c *configPlan) scopes() *scopes {
+	switch {
+	case c.want.Bindings != nil:
+		return c.want.Bindings
+	case c.have != nil:
+		return scopesIn(c.have.Bindings)
+	}
+	return &scopes{}
+}
+
 // maxBindings is what the server takes of one config.
 const maxBindings = 1000
 
@@ -341,7 +357,7 @@ func (p *planner) preview(ctx context.Context, c *configPlan, groups map[string]
 			to = c.have.LatestVersion + 1
 		}
 	}
-	scopes, missed := foreseen(c.want.Bindings, groups)
+	scopes, missed := foreseen(c.scopes(), groups)
 	preview, err := p.client.previewConfig(ctx, configBody{Name: c.Name, Bindings: scopes.at(to)})
 	if err != nil {
 		return err
@@ -349,6 +365,11 @@ func (p *planner) preview(ctx context.Context, c *configPlan, groups map[string]
 	c.fleet = preview.Fleet
 	c.affected = min(preview.Changed+missed, preview.Fleet)
 	c.Effect = changeWords(preview)
+	for _, ch := range preview.Changes {
+		if ch.ToVersion == 0 {
+			c.Losing = append(c.Losing, ch.AgentID)
+		}
+	}
 	if missed > 0 {
 		c.Effect += fmt.Sprintf(", and at most %d by the change of groups", missed)
 	}
@@ -358,8 +379,8 @@ func (p *planner) preview(ctx context.Context, c *configPlan, groups map[string]
 // foreseen names the agents of groups that are not there yet, or will change:
 // the server knows the groups of now. Where they are too many for that, missed
 // says how many at most are not among them.
-func foreseen(s scopes, groups map[string]*groupPlan) (as scopes, missed int) {
-	as = scopes{Fleet: s.Fleet, Agents: slices.Clone(s.Agents)}
+func foreseen(s *scopes, groups map[string]*groupPlan) (as *scopes, missed int) {
+	as = &scopes{Fleet: s.Fleet, Agents: slices.Clone(s.Agents)}
 	for _, name := range s.Groups {
 		g := groups[name]
 		switch {

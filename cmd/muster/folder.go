@@ -26,7 +26,7 @@ type folder struct {
 type configFile struct {
 	Kind        string   `yaml:"kind"` // pipeline or instance; default pipeline
 	Description string   `yaml:"description"`
-	Bindings    scopes   `yaml:"bindings"`
+	Bindings    *scopes  `yaml:"bindings"` // nil: they stay as they are; empty: there shall be none
 	File        fileSpec `yaml:"file"`
 	ContentFile string   `yaml:"content_file"` // beside this file
 	Content     *string  `yaml:"content"`      // instead
@@ -45,8 +45,11 @@ type scopes struct {
 	Agents []string `yaml:"agents"`
 }
 
-// at are the scopes as bindings to a version.
-func (s scopes) at(version int) (bindings []binding) {
+// at are the scopes as bindings to a version; nil has none.
+func (s *scopes) at(version int) (bindings []binding) {
+	if s == nil {
+		return nil
+	}
 	if s.Fleet {
 		bindings = append(bindings, binding{Fleet: true, Version: version})
 	}
@@ -57,6 +60,22 @@ func (s scopes) at(version int) (bindings []binding) {
 		bindings = append(bindings, binding{Agent: a, Version: version})
 	}
 	return bindings
+}
+
+// scopesIn are those of bindings.
+func scopesIn(bindings []binding) *scopes {
+	s := &scopes{}
+	for _, b := range bindings {
+		switch {
+		case b.Group != "":
+			s.Groups = append(s.Groups, b.Group)
+		case b.Agent != "":
+			s.Agents = append(s.Agents, b.Agent)
+		default:
+			s.Fleet = true
+		}
+	}
+	return s
 }
 
 // readFolder reads and checks all of a folder. What the server judges, such as

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 )
@@ -25,6 +26,15 @@ func largeShare(yes bool, n, fleet int) error {
 		return nil
 	}
 	return usagef("this is for %d of %d agents; say --yes if you mean it, or --dry-run to see them", n, fleet)
+}
+
+// namesOf lists the first of many names.
+func namesOf(names []string) string {
+	const most = 20
+	if n := len(names) - most; n > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), n)
+	}
+	return strings.Join(names, ", ")
 }
 
 // everybody points out an expression that is true of each agent: it may have
