@@ -97,6 +97,7 @@ type Agent struct {
 	Left          bool             `protobuf:"varint,17,opt,name=left,proto3" json:"left,omitempty"`                 // OFFLINE because it was stopped in order
 	Conflict      *AgentConflict   `protobuf:"bytes,18,opt,name=conflict,proto3" json:"conflict,omitempty"`          // another process has used this id a short while ago
 	Groups        []string         `protobuf:"bytes,19,rep,name=groups,proto3" json:"groups,omitempty"`              // it is in, by name; GetAgent and ListAgents only
+	Hooks         bool             `protobuf:"varint,20,opt,name=hooks,proto3" json:"hooks,omitempty"`               // it runs check_cmd and reload_cmd of configs
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -262,6 +263,13 @@ func (x *Agent) GetGroups() []string {
 		return x.Groups
 	}
 	return nil
+}
+
+func (x *Agent) GetHooks() bool {
+	if x != nil {
+		return x.Hooks
+	}
+	return false
 }
 
 // AgentConflict shows that two processes use one agent id.
@@ -932,7 +940,7 @@ var File_muster_v1_agent_proto protoreflect.FileDescriptor
 
 const file_muster_v1_agent_proto_rawDesc = "" +
 	"\n" +
-	"\x15muster/v1/agent.proto\x12\tmuster.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17muster/v1/options.proto\"\x97\a\n" +
+	"\x15muster/v1/agent.proto\x12\tmuster.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17muster/v1/options.proto\"\xad\a\n" +
 	"\x05Agent\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12/\n" +
 	"\x06status\x18\x02 \x01(\x0e2\x17.muster.v1.Agent.StatusR\x06status\x12\x12\n" +
@@ -955,7 +963,8 @@ const file_muster_v1_agent_proto_rawDesc = "" +
 	"\fcapabilities\x18\x10 \x01(\x04B\x04\xb0\xbb\x18\x01R\fcapabilities\x12\x12\n" +
 	"\x04left\x18\x11 \x01(\bR\x04left\x124\n" +
 	"\bconflict\x18\x12 \x01(\v2\x18.muster.v1.AgentConflictR\bconflict\x12\x16\n" +
-	"\x06groups\x18\x13 \x03(\tR\x06groups\x1a7\n" +
+	"\x06groups\x18\x13 \x03(\tR\x06groups\x12\x14\n" +
+	"\x05hooks\x18\x14 \x01(\bR\x05hooks\x1a7\n" +
 	"\tTagsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"F\n" +

@@ -610,8 +610,10 @@ type PreviewGroupResponse struct {
 	Fleet         uint32                 `protobuf:"varint,2,opt,name=fleet,proto3" json:"fleet,omitempty"` // all known agents
 	AgentIds      []string               `protobuf:"bytes,3,rep,name=agent_ids,json=agentIds,proto3" json:"agent_ids,omitempty"`
 	NextPageToken string                 `protobuf:"bytes,4,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
-	Joining       []string               `protobuf:"bytes,5,rep,name=joining,proto3" json:"joining,omitempty"`  // of this page: not in the stored group of that name
-	Leaving       uint32                 `protobuf:"varint,6,opt,name=leaving,proto3" json:"leaving,omitempty"` // members of the stored group that would not be in this one
+	Joining       []string               `protobuf:"bytes,5,rep,name=joining,proto3" json:"joining,omitempty"`                         // of this page: not in the stored group of that name
+	Leaving       uint32                 `protobuf:"varint,6,opt,name=leaving,proto3" json:"leaving,omitempty"`                        // members of the stored group that would not be in this one
+	LeavingIds    []string               `protobuf:"bytes,7,rep,name=leaving_ids,json=leavingIds,proto3" json:"leaving_ids,omitempty"` // the first 100 of them, by id
+	Configs       []string               `protobuf:"bytes,8,rep,name=configs,proto3" json:"configs,omitempty"`                         // that are bound to the group of that name: the first 100, by name
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -688,6 +690,20 @@ func (x *PreviewGroupResponse) GetLeaving() uint32 {
 	return 0
 }
 
+func (x *PreviewGroupResponse) GetLeavingIds() []string {
+	if x != nil {
+		return x.LeavingIds
+	}
+	return nil
+}
+
+func (x *PreviewGroupResponse) GetConfigs() []string {
+	if x != nil {
+		return x.Configs
+	}
+	return nil
+}
+
 var File_muster_v1_group_proto protoreflect.FileDescriptor
 
 const file_muster_v1_group_proto_rawDesc = "" +
@@ -734,14 +750,17 @@ const file_muster_v1_group_proto_rawDesc = "" +
 	"\x05group\x18\x01 \x01(\v2\x10.muster.v1.GroupR\x05group\x12\x1b\n" +
 	"\tpage_size\x18\x02 \x01(\rR\bpageSize\x12\x1d\n" +
 	"\n" +
-	"page_token\x18\x03 \x01(\tR\tpageToken\"\xbb\x01\n" +
+	"page_token\x18\x03 \x01(\tR\tpageToken\"\xf6\x01\n" +
 	"\x14PreviewGroupResponse\x12\x14\n" +
 	"\x05total\x18\x01 \x01(\rR\x05total\x12\x14\n" +
 	"\x05fleet\x18\x02 \x01(\rR\x05fleet\x12\x1b\n" +
 	"\tagent_ids\x18\x03 \x03(\tR\bagentIds\x12&\n" +
 	"\x0fnext_page_token\x18\x04 \x01(\tR\rnextPageToken\x12\x18\n" +
 	"\ajoining\x18\x05 \x03(\tR\ajoining\x12\x18\n" +
-	"\aleaving\x18\x06 \x01(\rR\aleaving2\xc0\x03\n" +
+	"\aleaving\x18\x06 \x01(\rR\aleaving\x12\x1f\n" +
+	"\vleaving_ids\x18\a \x03(\tR\n" +
+	"leavingIds\x12\x18\n" +
+	"\aconfigs\x18\b \x03(\tR\aconfigs2\xc0\x03\n" +
 	"\x06Groups\x128\n" +
 	"\bPutGroup\x12\x1a.muster.v1.PutGroupRequest\x1a\x10.muster.v1.Group\x128\n" +
 	"\bGetGroup\x12\x1a.muster.v1.GetGroupRequest\x1a\x10.muster.v1.Group\x12L\n" +

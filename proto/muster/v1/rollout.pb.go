@@ -94,8 +94,9 @@ const (
 	RolloutTarget_WAITING           RolloutTarget_State = 1
 	RolloutTarget_OFFERED           RolloutTarget_State = 2
 	RolloutTarget_APPLIED           RolloutTarget_State = 3
-	RolloutTarget_FAILED            RolloutTarget_State = 4
+	RolloutTarget_FAILED            RolloutTarget_State = 4 // or there, and silent for longer than content and hooks take
 	RolloutTarget_VANISHED          RolloutTarget_State = 5
+	RolloutTarget_SKIPPED           RolloutTarget_State = 6 // not reached, and the rollout has ended; by the bindings it may have the version since
 )
 
 // Enum value maps for RolloutTarget_State.
@@ -107,6 +108,7 @@ var (
 		3: "APPLIED",
 		4: "FAILED",
 		5: "VANISHED",
+		6: "SKIPPED",
 	}
 	RolloutTarget_State_value = map[string]int32{
 		"STATE_UNSPECIFIED": 0,
@@ -115,6 +117,7 @@ var (
 		"APPLIED":           3,
 		"FAILED":            4,
 		"VANISHED":          5,
+		"SKIPPED":           6,
 	}
 )
 
@@ -148,7 +151,11 @@ func (RolloutTarget_State) EnumDescriptor() ([]byte, []int) {
 // ConfigRollout brings a version of a config to agents that it is bound to, a
 // few at a time. When all are through, the bindings name the new version. An
 // agent that joins meanwhile gets what its binding says, and the new version at
-// the end. A newer rollout of the same config supersedes it.
+// the end. A newer rollout of the same config supersedes it. While it is in
+// progress the bindings of its config stay as they are.
+//
+// It is DONE only when at least one agent applied the version, or there is none
+// to reach: otherwise it is HALTED, also after its failures were forgiven.
 type ConfigRollout struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"` // ULID
@@ -158,7 +165,7 @@ type ConfigRollout struct {
 	Plan          *Rollout               `protobuf:"bytes,5,opt,name=plan,proto3" json:"plan,omitempty"`                                  // as for commands; absent: to all at once
 	KeepOnHalt    bool                   `protobuf:"varint,6,opt,name=keep_on_halt,json=keepOnHalt,proto3" json:"keep_on_halt,omitempty"` // do not roll back by itself: stay HALTED
 	State         ConfigRollout_State    `protobuf:"varint,7,opt,name=state,proto3,enum=muster.v1.ConfigRollout_State" json:"state,omitempty"`
-	StateReason   string                 `protobuf:"bytes,8,opt,name=state_reason,json=stateReason,proto3" json:"state_reason,omitempty"`
+	StateReason   string                 `protobuf:"bytes,8,opt,name=state_reason,json=stateReason,proto3" json:"state_reason,omitempty"` // while RUNNING: whom it waits for; empty: it goes on
 	Counts        *RolloutCounts         `protobuf:"bytes,9,opt,name=counts,proto3" json:"counts,omitempty"`
 	CreateTime    *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
 	EndTime       *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=end_time,json=endTime,proto3" json:"end_time,omitempty"`
@@ -289,6 +296,7 @@ func (x *ConfigRollout) GetForgiven() uint32 {
 	return 0
 }
 
+// RolloutCounts add up to total.
 type RolloutCounts struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Total         uint32                 `protobuf:"varint,1,opt,name=total,proto3" json:"total,omitempty"`
@@ -297,7 +305,8 @@ type RolloutCounts struct {
 	Applied       uint32                 `protobuf:"varint,4,opt,name=applied,proto3" json:"applied,omitempty"`
 	Failed        uint32                 `protobuf:"varint,5,opt,name=failed,proto3" json:"failed,omitempty"`
 	Vanished      uint32                 `protobuf:"varint,6,opt,name=vanished,proto3" json:"vanished,omitempty"`                       // gone after the offer; counts as failed
-	RolledBack    uint32                 `protobuf:"varint,7,opt,name=rolled_back,json=rolledBack,proto3" json:"rolled_back,omitempty"` // of those reached: run their earlier version again
+	RolledBack    uint32                 `protobuf:"varint,7,opt,name=rolled_back,json=rolledBack,proto3" json:"rolled_back,omitempty"` // reached, and run their earlier version again, whatever they said of the new one
+	Skipped       uint32                 `protobuf:"varint,8,opt,name=skipped,proto3" json:"skipped,omitempty"`                         // never offered, and the rollout has ended
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -377,6 +386,13 @@ func (x *RolloutCounts) GetVanished() uint32 {
 func (x *RolloutCounts) GetRolledBack() uint32 {
 	if x != nil {
 		return x.RolledBack
+	}
+	return 0
+}
+
+func (x *RolloutCounts) GetSkipped() uint32 {
+	if x != nil {
+		return x.Skipped
 	}
 	return 0
 }
@@ -895,7 +911,7 @@ const file_muster_v1_rollout_proto_rawDesc = "" +
 	"\aABORTED\x10\x05\x12\x0f\n" +
 	"\vROLLED_BACK\x10\x06\x12\x0e\n" +
 	"\n" +
-	"SUPERSEDED\x10\a\"\xc8\x01\n" +
+	"SUPERSEDED\x10\a\"\xe2\x01\n" +
 	"\rRolloutCounts\x12\x14\n" +
 	"\x05total\x18\x01 \x01(\rR\x05total\x12\x18\n" +
 	"\awaiting\x18\x02 \x01(\rR\awaiting\x12\x18\n" +
@@ -904,14 +920,15 @@ const file_muster_v1_rollout_proto_rawDesc = "" +
 	"\x06failed\x18\x05 \x01(\rR\x06failed\x12\x1a\n" +
 	"\bvanished\x18\x06 \x01(\rR\bvanished\x12\x1f\n" +
 	"\vrolled_back\x18\a \x01(\rR\n" +
-	"rolledBack\"\xa5\x02\n" +
+	"rolledBack\x12\x18\n" +
+	"\askipped\x18\b \x01(\rR\askipped\"\xb2\x02\n" +
 	"\rRolloutTarget\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x124\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x1e.muster.v1.RolloutTarget.StateR\x05state\x12)\n" +
 	"\x10previous_version\x18\x03 \x01(\x05R\x0fpreviousVersion\x12\x16\n" +
 	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x1f\n" +
 	"\vrolled_back\x18\x05 \x01(\bR\n" +
-	"rolledBack\"_\n" +
+	"rolledBack\"l\n" +
 	"\x05State\x12\x15\n" +
 	"\x11STATE_UNSPECIFIED\x10\x00\x12\v\n" +
 	"\aWAITING\x10\x01\x12\v\n" +
@@ -919,7 +936,8 @@ const file_muster_v1_rollout_proto_rawDesc = "" +
 	"\aAPPLIED\x10\x03\x12\n" +
 	"\n" +
 	"\x06FAILED\x10\x04\x12\f\n" +
-	"\bVANISHED\x10\x05\"\x92\x01\n" +
+	"\bVANISHED\x10\x05\x12\v\n" +
+	"\aSKIPPED\x10\x06\"\x92\x01\n" +
 	"\x1aCreateConfigRolloutRequest\x122\n" +
 	"\arollout\x18\x01 \x01(\v2\x18.muster.v1.ConfigRolloutR\arollout\x12'\n" +
 	"\x0fidempotency_key\x18\x02 \x01(\tR\x0eidempotencyKey\x12\x17\n" +

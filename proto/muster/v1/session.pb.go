@@ -33,16 +33,18 @@ const (
 	AgentCapability_ACCEPTS_PIPELINE_CONFIGS     AgentCapability = 2
 	AgentCapability_ACCEPTS_INSTANCE_CONFIGS     AgentCapability = 4
 	AgentCapability_ANSWERS_PROBES               AgentCapability = 8
+	AgentCapability_RUNS_HOOKS                   AgentCapability = 16 // check_cmd and reload_cmd of configs
 )
 
 // Enum value maps for AgentCapability.
 var (
 	AgentCapability_name = map[int32]string{
-		0: "AGENT_CAPABILITY_UNSPECIFIED",
-		1: "ACCEPTS_COMMANDS",
-		2: "ACCEPTS_PIPELINE_CONFIGS",
-		4: "ACCEPTS_INSTANCE_CONFIGS",
-		8: "ANSWERS_PROBES",
+		0:  "AGENT_CAPABILITY_UNSPECIFIED",
+		1:  "ACCEPTS_COMMANDS",
+		2:  "ACCEPTS_PIPELINE_CONFIGS",
+		4:  "ACCEPTS_INSTANCE_CONFIGS",
+		8:  "ANSWERS_PROBES",
+		16: "RUNS_HOOKS",
 	}
 	AgentCapability_value = map[string]int32{
 		"AGENT_CAPABILITY_UNSPECIFIED": 0,
@@ -50,6 +52,7 @@ var (
 		"ACCEPTS_PIPELINE_CONFIGS":     2,
 		"ACCEPTS_INSTANCE_CONFIGS":     4,
 		"ANSWERS_PROBES":               8,
+		"RUNS_HOOKS":                   16,
 	}
 )
 
@@ -742,13 +745,15 @@ const file_muster_v1_session_proto_rawDesc = "" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12:\n" +
 	"\vretry_after\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\n" +
 	"retryAfter\x12\x18\n" +
-	"\aleaving\x18\x03 \x01(\bR\aleaving*\x99\x01\n" +
+	"\aleaving\x18\x03 \x01(\bR\aleaving*\xa9\x01\n" +
 	"\x0fAgentCapability\x12 \n" +
 	"\x1cAGENT_CAPABILITY_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10ACCEPTS_COMMANDS\x10\x01\x12\x1c\n" +
 	"\x18ACCEPTS_PIPELINE_CONFIGS\x10\x02\x12\x1c\n" +
 	"\x18ACCEPTS_INSTANCE_CONFIGS\x10\x04\x12\x12\n" +
-	"\x0eANSWERS_PROBES\x10\b*\xaf\x01\n" +
+	"\x0eANSWERS_PROBES\x10\b\x12\x0e\n" +
+	"\n" +
+	"RUNS_HOOKS\x10\x10*\xaf\x01\n" +
 	"\x15CoordinatorCapability\x12&\n" +
 	"\"COORDINATOR_CAPABILITY_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14REMEMBERS_ATTRIBUTES\x10\x01\x12\x1d\n" +
