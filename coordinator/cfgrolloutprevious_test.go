@@ -108,7 +108,11 @@ func TestConfigRolloutSaysWhatItWaitsFor(t *testing.T) {
 		time.Sleep(time.Minute)
 		wantReason(id, "3 agents", "p000", "OFFLINE")
 
-		r.bind("app")
+		for _, a := range all {
+			if err := r.delete(a.reg.AgentId); err != nil {
+				t.Fatal(err)
+			}
+		}
 		time.Sleep(time.Minute)
 		if got := r.rollout(id); got.State != musterv1.ConfigRollout_DONE || !strings.Contains(got.StateReason, "no agent") {
 			t.Errorf("nobody is left: %v", got)

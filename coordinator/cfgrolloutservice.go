@@ -41,7 +41,8 @@ func (s *configRolloutService) CreateConfigRollout(ctx context.Context, req *mus
 	}
 	rs.deciding.Lock()
 	defer rs.deciding.Unlock()
-	targets, err := rs.resolve(row)
+	head := rs.c.configs.catalog.head(row.Config)
+	targets, err := rs.resolve(row, head)
 	if err != nil {
 		return nil, err
 	}
@@ -54,15 +55,19 @@ func (s *configRolloutService) CreateConfigRollout(ctx context.Context, req *mus
 	if row.Id, err = s.c.ids.next(row.CreateTime.AsTime()); err != nil {
 		return nil, err
 	}
-	err = rs.store(ctx, row, targets, once)
+	err = rs.store(ctx, row, head, targets, once)
 	if errors.Is(err, store.ErrConflict) { // the same key, at the same time
 		id, err := s.c.earlier(ctx, once)
 		return s.again(ctx, id, err)
 	}
-	if err != nil {
+	switch {
+	case err == nil:
+		return s.rollout(ctx, row.Id)
+	case isStatus(err):
+		return nil, err
+	default:
 		return nil, fmt.Errorf("rollout: %w", err)
 	}
-	return s.rollout(ctx, row.Id)
 }
 
 // again is the answer to a request that was made before.
@@ -108,10 +113,10 @@ func rolloutRow(m *musterv1.ConfigRollout) (*musterv1.ConfigRollout, error) {
 		KeepOnHalt: m.KeepOnHalt, Note: m.Note, State: musterv1.ConfigRollout_RUNNING}, nil
 }
 
-// resolve returns the agents that have the config by the bindings concerned,
-// sorted, and what is wrong with the rollout in the light of them.
-func (rs *configRollouts) resolve(row *musterv1.ConfigRollout) (targets []string, err error) {
-	head := rs.c.configs.catalog.head(row.Config)
+// resolve returns the agents that have the config (nil: there is none) by the
+// bindings concerned, sorted, and what is wrong with the rollout in the light of
+// them.
+func (rs *configRollouts) resolve(row *musterv1.ConfigRollout, head *musterv1.Config) (targets []string, err error) {
 	if head == nil {
 		return nil, notFound("config", row.Config)
 	}
@@ -143,8 +148,9 @@ func (rs *configRollouts) resolve(row *musterv1.ConfigRollout) (targets []string
 }
 
 // store writes the target lists first and then, in one commit, the rollout, the
-// head that names it, and the end of the one that it supersedes.
-func (rs *configRollouts) store(ctx context.Context, row *musterv1.ConfigRollout, targets []string, once onceKey) error {
+// head that names it, and the end of the one that it supersedes. The targets are
+// those of the bindings of seen, and of no others.
+func (rs *configRollouts) store(ctx context.Context, row *musterv1.ConfigRollout, seen *musterv1.Config, targets []string, once onceKey) error {
 	var ops []store.Op
 	for n, list := range packed(targets) {
 		ops = append(ops, store.Op{Space: spaceBulk, Key: targetsKey(row.Id, n), Value: encode(&musterv1.TargetList{AgentIds: list})})
@@ -182,6 +188,9 @@ func (rs *configRollouts) store(ctx context.Context, row *musterv1.ConfigRollout
 	_, err = rs.c.configs.update(ctx, row.Config, func(cfg *musterv1.Config) error {
 		if !rs.c.configs.catalog.has(row.Config, row.Version) { // removed meanwhile, as one of many old ones
 			return invalid("version", "config %q has no version %d", row.Config, row.Version)
+		}
+		if !sameBindings(cfg.Bindings, seen.Bindings) {
+			return fail(codes.Aborted, "CONFIG_CHANGED", fmt.Sprintf("config %q: its bindings were changed meanwhile; look at them, and start the rollout again", row.Config))
 		}
 		cfg.RolloutId = row.Id
 		return nil

@@ -7,7 +7,8 @@ import (
 )
 
 // PreviewConfig says who would get, change or lose a config by other bindings.
-// The versions need not be there yet. A rollout in progress counts for both sides.
+// The versions need not be there yet. Other bindings than those of now are
+// refused while a rollout is in progress, as they are by PutConfig.
 func (s *configService) PreviewConfig(_ context.Context, req *musterv1.PreviewConfigRequest) (*musterv1.PreviewConfigResponse, error) {
 	var f faults
 	f.configName("name", req.Config.GetName())
@@ -27,6 +28,9 @@ func (s *configService) PreviewConfig(_ context.Context, req *musterv1.PreviewCo
 	name, size := req.Config.Name, pageSize(req.PageSize)
 	ids := s.c.fleet.ids()
 	head := s.c.configs.catalog.head(name)
+	if err := bindingsHeld(head, sortedBindings(req.Config.Bindings)); err != nil {
+		return nil, err
+	}
 	for _, id := range ids {
 		groups := s.c.groups.of(id)
 		from := s.c.configs.wantedVersion(id, name, bindingFor(head.GetBindings(), id, groups))

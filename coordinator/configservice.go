@@ -20,7 +20,7 @@ type configService struct {
 
 // PutConfig makes a config, or replaces its description and bindings. Nothing is
 // written when it is there as it is wanted. When it returns, agents that come
-// get what it says.
+// get what it says. During a rollout the bindings stay as they are.
 func (s *configService) PutConfig(ctx context.Context, req *musterv1.PutConfigRequest) (*musterv1.Config, error) {
 	if err := checkConfig(req); err != nil {
 		return nil, err
@@ -43,6 +43,9 @@ func (s *configService) PutConfig(ctx context.Context, req *musterv1.PutConfigRe
 	}
 	if old != nil && old.Description == row.Description && sameBindings(old.Bindings, row.Bindings) {
 		return old, nil
+	}
+	if err := bindingsHeld(old, row.Bindings); err != nil {
+		return nil, err
 	}
 	op := putHead(row, rev)
 	if req.DryRun {
@@ -130,6 +133,19 @@ func sortedBindings(list []*musterv1.Binding) []*musterv1.Binding {
 	return out
 }
 
+// bindingsHeld refuses other bindings for a config whose rollout is in progress:
+// its end would undo them without a word.
+func bindingsHeld(old *musterv1.Config, list []*musterv1.Binding) error {
+	if old.GetRolloutId() == "" || sameBindings(old.Bindings, list) {
+		return nil
+	}
+	return rolloutInProgress(old)
+}
+
+func rolloutInProgress(cfg *musterv1.Config) error {
+	return fail(codes.FailedPrecondition, "ROLLOUT_IN_PROGRESS", fmt.Sprintf("config %q: rollout %s is in progress; abort it first, or wait until it has ended", cfg.Name, cfg.RolloutId))
+}
+
 func sameBindings(a, b []*musterv1.Binding) bool {
 	return slices.EqualFunc(a, b, func(x, y *musterv1.Binding) bool { return proto.Equal(x, y) })
 }
@@ -186,7 +202,7 @@ func (s *configService) DeleteConfig(ctx context.Context, req *musterv1.DeleteCo
 		return nil, err
 	}
 	if old.RolloutId != "" {
-		return nil, fail(codes.FailedPrecondition, "ROLLOUT_IN_PROGRESS", fmt.Sprintf("config %q: rollout %s is in progress; abort it first", req.Name, old.RolloutId))
+		return nil, rolloutInProgress(old)
 	}
 	last := &musterv1.Config{Name: old.Name, Kind: old.Kind, Description: old.Description, CreateTime: old.CreateTime,
 		UpdateTime: s.c.nowStamp(), LatestVersion: c.configs.catalog.lastNumber(req.Name)}
