@@ -81,7 +81,7 @@ func (s *configService) headRow(req *musterv1.PutConfigRequest, old *musterv1.Co
 	if old != nil {
 		row = proto.CloneOf(old)
 		if m.Kind != 0 && m.Kind != old.Kind {
-			return nil, invalid("kind", "config %q is %s, and stays so; delete it first", m.Name, old.Kind)
+			return nil, wrongKind(old)
 		}
 	} else if m.Kind == 0 {
 		return nil, invalid("kind", "PIPELINE or INSTANCE is needed")
@@ -100,6 +100,10 @@ func (s *configService) headRow(req *musterv1.PutConfigRequest, old *musterv1.Co
 		row.CreateTime = row.UpdateTime
 	}
 	return row, nil
+}
+
+func wrongKind(m *musterv1.Config) error {
+	return invalid("kind", "config %q is %s, and stays so; delete it first", m.Name, m.Kind)
 }
 
 // bindable returns which of a config's bindings name a group or a version that

@@ -28,8 +28,14 @@ func (s *configService) CreateConfigVersion(ctx context.Context, req *musterv1.C
 	if err != nil {
 		return nil, err
 	}
-	if head == nil {
+	if head == nil && req.Kind != 0 { // as if it were made before
+		head = &musterv1.Config{Name: req.Config, Kind: req.Kind}
+	}
+	switch {
+	case head == nil:
 		return nil, notFound("config", req.Config)
+	case req.Kind != 0 && req.Kind != head.Kind:
+		return nil, wrongKind(head)
 	}
 	if req.BaseVersion != 0 && req.BaseVersion != head.LatestVersion {
 		return nil, fail(codes.Aborted, "NOT_LATEST", fmt.Sprintf("config %q: version %d is the latest, not %d; look at it first", req.Config, head.LatestVersion, req.BaseVersion))
@@ -59,6 +65,12 @@ func checkVersion(req *musterv1.CreateConfigVersionRequest) error {
 	}
 	if len(req.Note) > maxNote {
 		f.add("note", "%d bytes, at most %d", len(req.Note), maxNote)
+	}
+	switch {
+	case req.Kind < 0 || req.Kind > musterv1.Config_INSTANCE:
+		f.add("kind", "PIPELINE or INSTANCE is needed")
+	case req.Kind != 0 && !req.DryRun:
+		f.add("kind", "goes with dry_run; the config has its kind")
 	}
 	if req.BaseVersion < 0 {
 		f.add("base_version", "%d is no version", req.BaseVersion)

@@ -132,6 +132,32 @@ func TestSameVersionIsNotMadeAgain(t *testing.T) {
 	})
 }
 
+// A version is judged before its config is there, so that a bad one leaves none.
+func TestVersionOfNoConfigYetIsJudged(t *testing.T) {
+	const pipeline, instance = musterv1.Config_PIPELINE, musterv1.Config_INSTANCE
+	fleetTest(t, func(t *testing.T, r *rig) {
+		r.pipeline("app", "a")
+		before := r.rows(spaceConfig)
+		try := func(name, content, path string, kind musterv1.Config_Kind, dryRun bool) error {
+			_, err := r.configs().CreateConfigVersion(t.Context(), &musterv1.CreateConfigVersionRequest{
+				Config: name, Content: []byte(content), File: &musterv1.FileSpec{Path: path}, Kind: kind, DryRun: dryRun})
+			return err
+		}
+		if err := try("new", "{}", "", instance, true); err != nil {
+			t.Error(err)
+		}
+		wantFault(t, try("new", "no object", "", instance, true), codes.InvalidArgument, "content")
+		wantFault(t, try("new", "x", "app", pipeline, true), codes.AlreadyExists, "")
+		wantFault(t, try("new", "x", "", 0, true), codes.NotFound, "")
+		wantFault(t, try("new", "x", "", pipeline, false), codes.InvalidArgument, "kind")
+		wantFault(t, try("new", "x", "", 7, true), codes.InvalidArgument, "kind")
+		wantFault(t, try("app", "{}", "", instance, true), codes.InvalidArgument, "kind")
+		if r.rows(spaceConfig) != before {
+			t.Error("something was written")
+		}
+	})
+}
+
 func TestVersionsAreListedInPages(t *testing.T) {
 	fleetTest(t, func(t *testing.T, r *rig) {
 		r.head(musterv1.Config_PIPELINE, "app")

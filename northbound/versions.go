@@ -26,6 +26,7 @@ var (
 		"muster.v1.CreateConfigVersionRequest.base_version": inQuery,
 		"muster.v1.CreateConfigVersionRequest.dry_run":      inQuery,
 		"muster.v1.CreateConfigVersionRequest.unless_same":  inQuery,
+		"muster.v1.CreateConfigVersionRequest.kind":         inQuery,
 	}
 	versionForm = bodyForm{"application/json", maxContentBody}
 	contentForm = bodyForm{"application/octet-stream", maxContent}
@@ -42,7 +43,7 @@ func (s *Server) createVersion(c echo.Context) error {
 	defer cancel()
 	version, err := s.configs.CreateConfigVersion(ctx, request)
 	if err != nil {
-		return inBody(err, "", "config", "base_version")
+		return inBody(err, "", "config", "base_version", "kind")
 	}
 	if request.GetDryRun() {
 		return answer(c, http.StatusOK, version)
@@ -57,7 +58,7 @@ func (s *Server) readVersion(c echo.Context) (*musterv1.CreateConfigVersionReque
 	if err != nil {
 		return nil, err
 	}
-	known := []string{"base_version", "dry_run", "unless_same"}
+	known := []string{"base_version", "dry_run", "unless_same", "kind"}
 	if form == contentForm {
 		known = append(known, "note", "path", "mode", "timeout", "check_cmd", "reload_cmd")
 	}
@@ -92,6 +93,13 @@ func (q query) versionTerms(request *musterv1.CreateConfigVersionRequest) (err e
 	}
 	if request.UnlessSame, err = q.flag("unless_same"); err != nil {
 		return err
+	}
+	if text, ok := q["kind"]; ok {
+		n, err := valueOf("kind", text, request.Kind.Descriptor())
+		if err != nil {
+			return err
+		}
+		request.Kind = musterv1.Config_Kind(n)
 	}
 	if q["base_version"] != "" {
 		request.BaseVersion, err = q.version("base_version")

@@ -55,6 +55,10 @@ func TestVersionIsPostedInTwoForms(t *testing.T) {
 	if want := (&musterv1.CreateConfigVersionRequest{Config: "nginx", Content: []byte("x"), DryRun: true}); got.status != 200 || !proto.Equal(asked, want) {
 		t.Errorf("dry run: %d, asked for %v", got.status, asked)
 	}
+	s.do(t, "POST", "/v1/configs/nginx/versions?dry_run=1&kind=INSTANCE", "{}", octets)
+	if want := (&musterv1.CreateConfigVersionRequest{Config: "nginx", Content: []byte("{}"), DryRun: true, Kind: musterv1.Config_INSTANCE}); !proto.Equal(asked, want) {
+		t.Errorf("dry run with a kind: asked for %v", asked)
+	}
 	// An empty file is a file.
 	if got := s.do(t, "POST", "/v1/configs/nginx/versions", "", octets); got.status != 201 || asked.GetConfig() != "nginx" || len(asked.GetContent()) != 0 {
 		t.Errorf("empty: %d, asked for %v", got.status, asked)
@@ -77,7 +81,7 @@ func TestC098BadVersionsMakeNothing(t *testing.T) {
 		s.do(t, "POST", path, body).want(t, 422, code)
 	}
 	for query, field := range map[string]string{
-		"base_version=0": "base_version", "base_version=x": "base_version", "unless_same=yes": "unless_same", "dry_run=2": "dry_run", "timeout=30": "timeout", "timeout=-1s": "timeout",
+		"base_version=0": "base_version", "base_version=x": "base_version", "kind=file": "kind", "unless_same=yes": "unless_same", "dry_run=2": "dry_run", "timeout=30": "timeout", "timeout=-1s": "timeout",
 		"check_cmd=nginx": "check_cmd", `check_cmd={"a":1}`: "check_cmd", "check_cmd=null": "check_cmd", "check_cmd=[null]": "check_cmd", "reload_cmd=[1]": "reload_cmd",
 		`reload_cmd=["a"],"path":"x"`: "reload_cmd", "content=x": "content", "config=x": "config",
 	} {

@@ -45,6 +45,9 @@ func applyCommand() *cli.Command {
 				defer func() { _ = printJSON(c.App.Writer, plan) }() // of a broken pipe nobody hears
 			}
 			printPlan(out, plan)
+			if err := plan.check(c.Context, cl); err != nil {
+				return fmt.Errorf("nothing was changed: %w", err)
+			}
 			if dryRun {
 				fmt.Fprintln(out, "nothing was changed")
 				return nil
@@ -226,15 +229,11 @@ func (a *applier) applyConfig(ctx context.Context, c *configPlan) error {
 // fills it in where it was not known yet.
 func (a *applier) makeVersion(ctx context.Context, c *configPlan) error {
 	if c.Version == 0 {
-		version := versionBody{Content: c.want.content, Note: c.want.Note}
-		if !c.want.File.empty() {
-			version.File = &c.want.File
-		}
 		base := 0
 		if c.have != nil {
 			base = c.have.LatestVersion
 		}
-		_, v, err := a.client.addVersion(ctx, c.Name, version, base)
+		_, v, err := a.client.addVersion(ctx, c.Name, c.want.version(), base)
 		if err != nil {
 			return err
 		}

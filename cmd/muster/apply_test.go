@@ -19,13 +19,29 @@ type shelf struct {
 	groups   string
 	preview  string
 	rollout  string // the state in which one ends
+	refused  string // the path of what is refused, or ""
 	changes  []string
+	tried    []string // by dry runs
+}
+
+func (s *shelf) try(w http.ResponseWriter, r *http.Request, body string) {
+	path := strings.TrimPrefix(r.URL.Path, "/v1")
+	s.tried = append(s.tried, r.Method+" "+path+" "+body)
+	if path == s.refused {
+		refuse(w, 409, "PATH_TAKEN", "the path is taken")
+		return
+	}
+	w.Write([]byte(`{"etag":"tried"}`))
 }
 
 func (s *shelf) service(t *testing.T) *fakeService {
 	note := func(answer func(body string) string) func(http.ResponseWriter, *http.Request) {
 		return func(w http.ResponseWriter, r *http.Request) {
 			b, _ := io.ReadAll(r.Body)
+			if r.URL.Query().Has("dry_run") {
+				s.try(w, r, string(b))
+				return
+			}
 			s.changes = append(s.changes, strings.TrimPrefix(r.Method+" "+r.URL.Path, "/v1")+" "+r.Header.Get("If-Match")+r.Header.Get("If-None-Match")+" "+string(b))
 			w.Write([]byte(answer(string(b))))
 		}
@@ -158,6 +174,9 @@ func TestApply(t *testing.T) {
 			args = append(args, "-f", nginxFolder(t, tc.content, tc.more))
 		}
 		stdout, stderr, code := muster(t, f, append(args, strings.Fields(tc.args)...)...)
+		if len(s.changes) > 0 && len(s.tried) == 0 {
+			t.Errorf("%s: nothing was tried before it was done", tc.name)
+		}
 		if code != tc.code || !slices.Equal(s.changes, tc.changes) {
 			t.Errorf("%s: exit %d, changes\n%s\nwant\n%s\n%s%s", tc.name, code, strings.Join(s.changes, "\n"), strings.Join(tc.changes, "\n"), stdout, stderr)
 		}
@@ -166,6 +185,34 @@ func TestApply(t *testing.T) {
 				t.Errorf("%s: no %q in\n%s%s", tc.name, word, stdout, stderr)
 			}
 		}
+	}
+}
+
+// What the coordinator would refuse is found before anything is done, and by a
+// dry run, too.
+func TestApplyTriesAllBeforeItDoesAny(t *testing.T) {
+	fresh := shelf{preview: allChange, rollout: "DONE"}
+	known := shelf{head: headAt2, contents: []string{"one\n", "two\n"}, file: `{"path":"nginx","mode":"0644"}`, groups: webGroup, preview: allChange, rollout: "DONE"}
+	described := "description: new\n"
+	for path, server := range map[string]shelf{"/groups/web": fresh, "/configs/nginx": fresh, "/configs/nginx/versions": fresh, "/configs/nginx/rollouts": known} {
+		for _, dryRun := range []string{"--dry-run", "--yes"} {
+			s := server
+			s.refused = path
+			f := s.service(t)
+			stdout, stderr, code := muster(t, f, "apply", dryRun, "-f", nginxFolder(t, "three\n", described))
+			if code != 1 || len(s.changes) > 0 || !strings.Contains(stderr, "nothing was changed") || !strings.Contains(stderr, "the path is taken") {
+				t.Errorf("%s %s: exit %d, changes %q, tried %q\n%s%s", path, dryRun, code, s.changes, s.tried, stdout, stderr)
+			}
+		}
+	}
+	s := known
+	muster(t, s.service(t), "apply", "-f", nginxFolder(t, "three\n", described))
+	if want := []string{
+		`POST /configs/nginx/versions {` + contentThree + `,"file":{"mode":"644"}}`,
+		`PUT /configs/nginx {"kind":"PIPELINE","description":"new","bindings":[{"group":"web","version":2}]}`,
+		`POST /configs/nginx/rollouts {"version":2}`,
+	}; !slices.Equal(s.tried, want) {
+		t.Errorf("tried\n%s", strings.Join(s.tried, "\n"))
 	}
 }
 

@@ -51,13 +51,16 @@ func putVersion(c *cli.Context, cl *client, asJSON bool) error {
 	if err := fileFlags(c, &file); err != nil {
 		return err
 	}
-	if have == nil {
-		body := configBody{Name: name, Kind: strings.ToUpper(c.String("kind")), Description: c.String("description")}
-		if _, err := cl.putConfig(c.Context, body, ""); err != nil {
+	version, kind := versionBody{content, &file, c.String("note")}, strings.ToUpper(c.String("kind"))
+	switch {
+	case have == nil:
+		if err := makeConfig(c, cl, name, kind, version); err != nil {
 			return err
 		}
+	case c.IsSet("kind") && kind != have.Kind:
+		return usagef("--kind %s: config %q is %s, and stays so; delete it first", c.String("kind"), name, have.Kind)
 	}
-	raw, v, err := cl.addVersion(c.Context, name, versionBody{content, &file, c.String("note")}, c.Int("base-version"))
+	raw, v, err := cl.addVersion(c.Context, name, version, c.Int("base-version"))
 	if err != nil {
 		return err
 	}
@@ -70,6 +73,15 @@ func putVersion(c *cli.Context, cl *client, asJSON bool) error {
 		tell(c, asJSON, "%s: version %d", name, v.Version)
 	}
 	return nil
+}
+
+// makeConfig makes the head of a new config, if its first version will do.
+func makeConfig(c *cli.Context, cl *client, name, kind string, first versionBody) error {
+	if err := cl.tryVersion(c.Context, name, kind, first); err != nil {
+		return err
+	}
+	_, err := cl.putConfig(c.Context, configBody{Name: name, Kind: kind, Description: c.String("description")}, "")
+	return err
 }
 
 // maxContent is what the server takes of a version.

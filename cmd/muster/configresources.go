@@ -34,13 +34,23 @@ func isMissing(err error) bool {
 
 // putConfig makes a config that is not there (etag ""), or replaces it as it was.
 func (c *client) putConfig(ctx context.Context, body configBody, etag string) (raw json.RawMessage, err error) {
+	return c.putConfigIn(ctx, nil, body, etag)
+}
+
+// tryConfig says what putConfig would be refused for.
+func (c *client) tryConfig(ctx context.Context, body configBody, etag string) error {
+	_, err := c.putConfigIn(ctx, url.Values{"dry_run": {"1"}}, body, etag)
+	return err
+}
+
+func (c *client) putConfigIn(ctx context.Context, query url.Values, body configBody, etag string) (raw json.RawMessage, err error) {
 	path := configPath(body.Name, "")
 	body.Name = "" // the path has it
 	header := http.Header{"If-None-Match": {"*"}}
 	if etag != "" {
 		header = ifMatch(etag)
 	}
-	err = c.jsonWith(ctx, "PUT", path, nil, header, body, &raw)
+	err = c.jsonWith(ctx, "PUT", path, query, header, body, &raw)
 	return raw, err
 }
 
@@ -71,6 +81,13 @@ func (c *client) addVersion(ctx context.Context, config string, body versionBody
 	}
 	err = json.Unmarshal(raw, &v)
 	return raw, v, err
+}
+
+// tryVersion says what addVersion would be refused for. A config that is not
+// there yet would be of the kind.
+func (c *client) tryVersion(ctx context.Context, config, kind string, body versionBody) error {
+	var answer json.RawMessage
+	return c.json(ctx, "POST", configPath(config, "/versions"), url.Values{"dry_run": {"1"}, "kind": {kind}}, body, &answer)
 }
 
 // previewConfig walks all pages.

@@ -66,6 +66,9 @@ func TestConfigVersionIsPut(t *testing.T) {
 		{"nginx " + path + " --check-cmd= --mode 0600 --note why --reload-cmd [\"a\",\"{}\"]", true, 0,
 			[]string{`POST  ` + content + `,"file":{"path":"n.conf","mode":"0600","reload_cmd":["a","{}"]},"note":"why"}`}, "nginx: version 4\n"},
 		{"nginx " + path + " --kind instance --description d", false, 0, []string{`PUT * {"kind":"INSTANCE","description":"d"}`, `POST  ` + content + `,"file":{}}`}, "nginx: version 4\n"},
+		{"nginx " + path + " --kind instance", true, 1, nil, `config "nginx" is PIPELINE, and stays so`},
+		{"nginx " + path + " --kind Pipeline", true, 0, []string{`POST  ` + content + `,"file":{"path":"n.conf","mode":"0644","check_cmd":["true"]}}`}, "nginx: version 4\n"},
+		{"nginx " + path + " --mode 999", false, 1, nil, "file.mode"},
 		{"nginx " + path + ".missing", true, 1, nil, "no such file"},
 		{"nginx " + large, true, 1, nil, "over 4194304 bytes"},
 		{"nginx " + path + " --reload-cmd [1]", true, 1, nil, "JSON array"},
@@ -73,8 +76,17 @@ func TestConfigVersionIsPut(t *testing.T) {
 	} {
 		var sent []string
 		f := &fakeService{t: t, answers: map[string]func(http.ResponseWriter, *http.Request){
-			"PUT /v1/configs/nginx":           noting(&sent, `{"name":"nginx"}`),
-			"POST /v1/configs/nginx/versions": noting(&sent, `{"version":4}`),
+			"PUT /v1/configs/nginx": noting(&sent, `{"name":"nginx"}`),
+			"POST /v1/configs/nginx/versions": func(w http.ResponseWriter, r *http.Request) {
+				switch {
+				case !r.URL.Query().Has("dry_run"):
+					noting(&sent, `{"version":4}`)(w, r)
+				case strings.Contains(tc.args, "999"):
+					refuse(w, 422, "INVALID", "file.mode is not a mode")
+				default:
+					w.Write([]byte(`{"version":1}`))
+				}
+			},
 		}}
 		if tc.known {
 			f.answers["GET /v1/configs/nginx"] = say(nginx)

@@ -38,6 +38,26 @@ type configFile struct {
 	content []byte
 }
 
+// version is the file as a version to be made.
+func (f configFile) version() versionBody {
+	v := versionBody{Content: f.content, Note: f.Note}
+	if !f.File.empty() {
+		v.File = &f.File
+	}
+	return v
+}
+
+// path is where the file goes on an agent.
+func (f configFile) path() string {
+	switch {
+	case f.File.Path != "":
+		return f.File.Path
+	case f.Kind == "INSTANCE":
+		return "instance"
+	}
+	return f.name
+}
+
 // scopes are for whom the config is.
 type scopes struct {
 	Fleet  bool     `yaml:"fleet"`
@@ -113,7 +133,21 @@ func readFolder(dir string) (f folder, err error) {
 		}
 		f.configs = append(f.configs, c)
 	}
-	return f, nil
+	return f, onePathEach(f.configs)
+}
+
+// onePathEach refuses two configs for one file; INSTANCE configs are merged into
+// one.
+func onePathEach(configs []configFile) error {
+	owner := map[string]configFile{}
+	for _, c := range configs {
+		other, taken := owner[c.path()]
+		if taken && (c.Kind != "INSTANCE" || other.Kind != "INSTANCE") {
+			return fmt.Errorf("configs %q and %q have the same path, %s", other.name, c.name, c.path())
+		}
+		owner[c.path()] = c
+	}
+	return nil
 }
 
 // configPaths lists the *.yaml of the folder's configs, by name. A file that looks

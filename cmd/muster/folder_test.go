@@ -74,6 +74,8 @@ func TestBadFoldersAreRefused(t *testing.T) {
 		{map[string]string{"configs/a.yaml": "kind: pipeline"}, "content_file: FILE"},
 		{map[string]string{"configs/a.yaml": "content_file: missing.conf"}, "missing.conf: no such file"},
 		{map[string]string{"configs/a.yaml": good + "bindings: {groups: [a, a]}"}, "group a is bound twice"},
+		{map[string]string{"configs/a.yaml": good, "configs/b.yaml": good + "file: {path: a}"}, `configs "a" and "b" have the same path, a`},
+		{map[string]string{"configs/a.yaml": "kind: instance\n" + good, "configs/instance.yaml": good}, "have the same path, instance"},
 		{map[string]string{"configs/a.yaml": good + "bindings: [fleet]"}, "a.yaml: yaml: "},
 		{map[string]string{"configs/a.yaml": good + "rollout: {canry: 1}"}, "field canry not found"},
 		{map[string]string{"configs/a.yaml": good + "name: b"}, "field name not found"},

@@ -201,8 +201,18 @@ func (c *client) previewGroup(ctx context.Context, body groupBody) (all groupPre
 }
 
 func (c *client) putGroup(ctx context.Context, body groupBody, etag string) (raw json.RawMessage, err error) {
+	return c.putGroupIn(ctx, nil, body, etag)
+}
+
+// tryGroup says what putGroup would be refused for.
+func (c *client) tryGroup(ctx context.Context, body groupBody, etag string) error {
+	_, err := c.putGroupIn(ctx, url.Values{"dry_run": {"1"}}, body, etag)
+	return err
+}
+
+func (c *client) putGroupIn(ctx context.Context, query url.Values, body groupBody, etag string) (raw json.RawMessage, err error) {
 	path := groupPath(body.Name, "")
 	body.Name = "" // the path has it
-	err = c.jsonWith(ctx, "PUT", path, nil, ifMatch(etag), body, &raw)
+	err = c.jsonWith(ctx, "PUT", path, query, ifMatch(etag), body, &raw)
 	return raw, err
 }

@@ -1318,7 +1318,9 @@ type CreateConfigVersionRequest struct {
 	BaseVersion int32                  `protobuf:"varint,5,opt,name=base_version,json=baseVersion,proto3" json:"base_version,omitempty"` // the latest version that the writer saw; 0: not checked. Another one is there: ABORTED
 	DryRun      bool                   `protobuf:"varint,6,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
 	// Answer the latest version instead, when it has the same content and file.
-	UnlessSame    bool `protobuf:"varint,7,opt,name=unless_same,json=unlessSame,proto3" json:"unless_same,omitempty"`
+	UnlessSame bool `protobuf:"varint,7,opt,name=unless_same,json=unlessSame,proto3" json:"unless_same,omitempty"`
+	// With dry_run only: what the config would be, if it is not there yet.
+	Kind          Config_Kind `protobuf:"varint,8,opt,name=kind,proto3,enum=muster.v1.Config_Kind" json:"kind,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1400,6 +1402,13 @@ func (x *CreateConfigVersionRequest) GetUnlessSame() bool {
 		return x.UnlessSame
 	}
 	return false
+}
+
+func (x *CreateConfigVersionRequest) GetKind() Config_Kind {
+	if x != nil {
+		return x.Kind
+	}
+	return Config_KIND_UNSPECIFIED
 }
 
 type GetConfigVersionRequest struct {
@@ -2382,7 +2391,7 @@ const file_muster_v1_config_proto_rawDesc = "" +
 	"page_token\x18\x02 \x01(\tR\tpageToken\"j\n" +
 	"\x13ListConfigsResponse\x12+\n" +
 	"\aconfigs\x18\x01 \x03(\v2\x11.muster.v1.ConfigR\aconfigs\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xe8\x01\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x94\x02\n" +
 	"\x1aCreateConfigVersionRequest\x12\x16\n" +
 	"\x06config\x18\x01 \x01(\tR\x06config\x12\x18\n" +
 	"\acontent\x18\x02 \x01(\fR\acontent\x12'\n" +
@@ -2391,7 +2400,8 @@ const file_muster_v1_config_proto_rawDesc = "" +
 	"\fbase_version\x18\x05 \x01(\x05R\vbaseVersion\x12\x17\n" +
 	"\adry_run\x18\x06 \x01(\bR\x06dryRun\x12\x1f\n" +
 	"\vunless_same\x18\a \x01(\bR\n" +
-	"unlessSame\"K\n" +
+	"unlessSame\x12*\n" +
+	"\x04kind\x18\b \x01(\x0e2\x16.muster.v1.Config.KindR\x04kind\"K\n" +
 	"\x17GetConfigVersionRequest\x12\x16\n" +
 	"\x06config\x18\x01 \x01(\tR\x06config\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x05R\aversion\"\x8d\x01\n" +
@@ -2538,43 +2548,44 @@ var file_muster_v1_config_proto_depIdxs = []int32{
 	2,  // 15: muster.v1.PutConfigRequest.config:type_name -> muster.v1.Config
 	2,  // 16: muster.v1.ListConfigsResponse.configs:type_name -> muster.v1.Config
 	6,  // 17: muster.v1.CreateConfigVersionRequest.file:type_name -> muster.v1.FileSpec
-	5,  // 18: muster.v1.ListConfigVersionsResponse.versions:type_name -> muster.v1.ConfigVersion
-	1,  // 19: muster.v1.ListConfigStatusRequest.statuses:type_name -> muster.v1.ConfigStatus.Status
-	7,  // 20: muster.v1.ListConfigStatusResponse.statuses:type_name -> muster.v1.ConfigStatus
-	7,  // 21: muster.v1.GetAgentConfigsResponse.configs:type_name -> muster.v1.ConfigStatus
-	30, // 22: muster.v1.GetAgentConfigsResponse.sources:type_name -> muster.v1.ConfigSource
-	3,  // 23: muster.v1.ConfigSource.binding:type_name -> muster.v1.Binding
-	2,  // 24: muster.v1.PreviewConfigRequest.config:type_name -> muster.v1.Config
-	33, // 25: muster.v1.PreviewConfigResponse.changes:type_name -> muster.v1.ConfigChange
-	12, // 26: muster.v1.Configs.PutConfig:input_type -> muster.v1.PutConfigRequest
-	13, // 27: muster.v1.Configs.GetConfig:input_type -> muster.v1.GetConfigRequest
-	14, // 28: muster.v1.Configs.DeleteConfig:input_type -> muster.v1.DeleteConfigRequest
-	16, // 29: muster.v1.Configs.ListConfigs:input_type -> muster.v1.ListConfigsRequest
-	31, // 30: muster.v1.Configs.PreviewConfig:input_type -> muster.v1.PreviewConfigRequest
-	18, // 31: muster.v1.Configs.CreateConfigVersion:input_type -> muster.v1.CreateConfigVersionRequest
-	19, // 32: muster.v1.Configs.GetConfigVersion:input_type -> muster.v1.GetConfigVersionRequest
-	20, // 33: muster.v1.Configs.ListConfigVersions:input_type -> muster.v1.ListConfigVersionsRequest
-	22, // 34: muster.v1.Configs.ReadConfigContent:input_type -> muster.v1.ReadConfigContentRequest
-	24, // 35: muster.v1.Configs.DiffConfig:input_type -> muster.v1.DiffConfigRequest
-	26, // 36: muster.v1.Configs.ListConfigStatus:input_type -> muster.v1.ListConfigStatusRequest
-	28, // 37: muster.v1.Configs.GetAgentConfigs:input_type -> muster.v1.GetAgentConfigsRequest
-	2,  // 38: muster.v1.Configs.PutConfig:output_type -> muster.v1.Config
-	2,  // 39: muster.v1.Configs.GetConfig:output_type -> muster.v1.Config
-	15, // 40: muster.v1.Configs.DeleteConfig:output_type -> muster.v1.DeleteConfigResponse
-	17, // 41: muster.v1.Configs.ListConfigs:output_type -> muster.v1.ListConfigsResponse
-	32, // 42: muster.v1.Configs.PreviewConfig:output_type -> muster.v1.PreviewConfigResponse
-	5,  // 43: muster.v1.Configs.CreateConfigVersion:output_type -> muster.v1.ConfigVersion
-	5,  // 44: muster.v1.Configs.GetConfigVersion:output_type -> muster.v1.ConfigVersion
-	21, // 45: muster.v1.Configs.ListConfigVersions:output_type -> muster.v1.ListConfigVersionsResponse
-	23, // 46: muster.v1.Configs.ReadConfigContent:output_type -> muster.v1.ConfigContentPart
-	25, // 47: muster.v1.Configs.DiffConfig:output_type -> muster.v1.DiffConfigResponse
-	27, // 48: muster.v1.Configs.ListConfigStatus:output_type -> muster.v1.ListConfigStatusResponse
-	29, // 49: muster.v1.Configs.GetAgentConfigs:output_type -> muster.v1.GetAgentConfigsResponse
-	38, // [38:50] is the sub-list for method output_type
-	26, // [26:38] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	0,  // 18: muster.v1.CreateConfigVersionRequest.kind:type_name -> muster.v1.Config.Kind
+	5,  // 19: muster.v1.ListConfigVersionsResponse.versions:type_name -> muster.v1.ConfigVersion
+	1,  // 20: muster.v1.ListConfigStatusRequest.statuses:type_name -> muster.v1.ConfigStatus.Status
+	7,  // 21: muster.v1.ListConfigStatusResponse.statuses:type_name -> muster.v1.ConfigStatus
+	7,  // 22: muster.v1.GetAgentConfigsResponse.configs:type_name -> muster.v1.ConfigStatus
+	30, // 23: muster.v1.GetAgentConfigsResponse.sources:type_name -> muster.v1.ConfigSource
+	3,  // 24: muster.v1.ConfigSource.binding:type_name -> muster.v1.Binding
+	2,  // 25: muster.v1.PreviewConfigRequest.config:type_name -> muster.v1.Config
+	33, // 26: muster.v1.PreviewConfigResponse.changes:type_name -> muster.v1.ConfigChange
+	12, // 27: muster.v1.Configs.PutConfig:input_type -> muster.v1.PutConfigRequest
+	13, // 28: muster.v1.Configs.GetConfig:input_type -> muster.v1.GetConfigRequest
+	14, // 29: muster.v1.Configs.DeleteConfig:input_type -> muster.v1.DeleteConfigRequest
+	16, // 30: muster.v1.Configs.ListConfigs:input_type -> muster.v1.ListConfigsRequest
+	31, // 31: muster.v1.Configs.PreviewConfig:input_type -> muster.v1.PreviewConfigRequest
+	18, // 32: muster.v1.Configs.CreateConfigVersion:input_type -> muster.v1.CreateConfigVersionRequest
+	19, // 33: muster.v1.Configs.GetConfigVersion:input_type -> muster.v1.GetConfigVersionRequest
+	20, // 34: muster.v1.Configs.ListConfigVersions:input_type -> muster.v1.ListConfigVersionsRequest
+	22, // 35: muster.v1.Configs.ReadConfigContent:input_type -> muster.v1.ReadConfigContentRequest
+	24, // 36: muster.v1.Configs.DiffConfig:input_type -> muster.v1.DiffConfigRequest
+	26, // 37: muster.v1.Configs.ListConfigStatus:input_type -> muster.v1.ListConfigStatusRequest
+	28, // 38: muster.v1.Configs.GetAgentConfigs:input_type -> muster.v1.GetAgentConfigsRequest
+	2,  // 39: muster.v1.Configs.PutConfig:output_type -> muster.v1.Config
+	2,  // 40: muster.v1.Configs.GetConfig:output_type -> muster.v1.Config
+	15, // 41: muster.v1.Configs.DeleteConfig:output_type -> muster.v1.DeleteConfigResponse
+	17, // 42: muster.v1.Configs.ListConfigs:output_type -> muster.v1.ListConfigsResponse
+	32, // 43: muster.v1.Configs.PreviewConfig:output_type -> muster.v1.PreviewConfigResponse
+	5,  // 44: muster.v1.Configs.CreateConfigVersion:output_type -> muster.v1.ConfigVersion
+	5,  // 45: muster.v1.Configs.GetConfigVersion:output_type -> muster.v1.ConfigVersion
+	21, // 46: muster.v1.Configs.ListConfigVersions:output_type -> muster.v1.ListConfigVersionsResponse
+	23, // 47: muster.v1.Configs.ReadConfigContent:output_type -> muster.v1.ConfigContentPart
+	25, // 48: muster.v1.Configs.DiffConfig:output_type -> muster.v1.DiffConfigResponse
+	27, // 49: muster.v1.Configs.ListConfigStatus:output_type -> muster.v1.ListConfigStatusResponse
+	29, // 50: muster.v1.Configs.GetAgentConfigs:output_type -> muster.v1.GetAgentConfigsResponse
+	39, // [39:51] is the sub-list for method output_type
+	27, // [27:39] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_muster_v1_config_proto_init() }
