@@ -154,7 +154,7 @@ func (k *configs) onFeedback(agent string, s *session, list []*musterv1.ConfigSt
 		if known && was.sameReport(h) && was.ours && was.sure == h.sure {
 			continue
 		}
-		if !s.statuses.Allow() {
+		if !s.statuses.take(statusesPerSecond, statusBurst) {
 			refused = &bus.NackError{Reason: musterv1.Nack_RETRY, Field: fmt.Sprintf("configs[%d]", i), Detail: "the statuses of this agent change too fast; tell where its configs stand a second later"}
 			break
 		}
@@ -233,7 +233,7 @@ func (k *configs) save(agent string) {
 		k.mu.Unlock()
 		return
 	}
-	if o.session != nil && !o.session.saves.Allow() {
+	if o.session != nil && !o.session.saves.take(savesPerSecond, saveBurst) {
 		o.unsaved = true
 		k.unsaved[agent] = struct{}{}
 		k.mu.Unlock()

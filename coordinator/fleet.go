@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/time/rate"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -42,7 +41,7 @@ type agent struct {
 	holder   holder    // the process that is, or was last, this agent
 	conflict conflict
 	removed  bool          // it is not in the fleet any more
-	came     *rate.Limiter // registrations, on whatever link
+	came     allowance     // for registrations, on whatever link
 	seq      atomic.Uint32 // highest journal position it has told
 	unsaved  atomic.Bool   // seq is to be written down
 	seen     atomic.Int64  // when its last message came: nanoseconds since fleet.start
@@ -55,11 +54,12 @@ type session struct {
 	late *time.Timer           // closes a link that does not register
 	who  atomic.Pointer[agent] // nil until registered
 
-	registers  *rate.Limiter // registrations on this link
-	restarts   *rate.Limiter // of output that was begun on it
-	statuses   *rate.Limiter // of configs that changed
-	saves      *rate.Limiter // of them
-	writes     atomic.Int64  // that wait for the disk
+	tried      bool         // it has sent a Register; by its reader alone
+	registers  allowance    // for registrations after the first
+	restarts   allowance    // for output that was begun on it
+	statuses   allowance    // for configs that changed
+	saves      allowance    // of them
+	writes     atomic.Int64 // that wait for the disk
 	writeBytes atomic.Int64
 	drain      drain
 
@@ -219,7 +219,7 @@ func (f *fleet) ids() []string {
 func (f *fleet) ensureLocked(id string) *agent {
 	a := f.agents[id]
 	if a == nil {
-		a = &agent{id: id, came: rate.NewLimiter(comesPerSecond, registerBurst)}
+		a = &agent{id: id}
 		f.agents[id] = a
 		if n := len(f.sorted); n == len(f.agents)-1 && (n == 0 || f.sorted[n-1] < id) {
 			f.sorted = append(f.sorted, id) // as when all are loaded: in order

@@ -47,7 +47,9 @@ func (c *Coordinator) onRegister(p *bus.Peer, env *musterv1.Envelope, m *musterv
 		return &bus.NackError{Reason: musterv1.Nack_REFUSED, Field: "agent_id", Detail: fmt.Sprintf("%d agents are known, which is the limit", c.cfg.MaxAgents)}
 	}
 	reg := registration{session: s, msg: m, env: proto.CloneOf(env)}
-	if !s.registers.Allow() || s.registered() == nil && !c.fleet.mayCome(m.AgentId) {
+	first := !s.tried
+	s.tried = true
+	if !first && !s.registers.take(registersPerSecond, registerBurst) || s.registered() == nil && !c.fleet.mayCome(m.AgentId) {
 		c.metrics.dropped("register")
 		c.turnAway(reg, errTooOften, 5*time.Second)
 		return nil
@@ -176,7 +178,7 @@ func (f *fleet) mayCome(id string) bool {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	a := f.agents[id]
-	return a == nil || a.came.Allow()
+	return a == nil || a.came.take(comesPerSecond, registerBurst)
 }
 
 // admit answers a registration that is recorded, makes the agent ONLINE on its

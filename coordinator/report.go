@@ -323,7 +323,7 @@ func (s *session) chunk(m *musterv1.OutputChunk) *progress {
 		s.outputs = map[string]*progress{}
 	}
 	out := s.outputs[m.CommandId]
-	if m.Offset == 0 && out != nil && out.queued[m.Stream] > 0 && !s.restarts.Allow() {
+	if m.Offset == 0 && out != nil && out.queued[m.Stream] > 0 && !s.restarts.take(restartsPerSecond, restartBurst) {
 		out.failed = true // a stream that always starts over is no output
 		return nil
 	}

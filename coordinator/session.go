@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/oklog/ulid/v2"
-	"golang.org/x/time/rate"
 
 	"github.com/musterhq/muster/bus"
 	musterv1 "github.com/musterhq/muster/proto/muster/v1"
@@ -40,9 +39,7 @@ const (
 
 // onUp makes the session of a new link; it has no agent until it registers.
 func (c *Coordinator) onUp(p *bus.Peer) {
-	s := &session{id: ulid.Make().String(), peer: p, registers: rate.NewLimiter(registersPerSecond, registerBurst),
-		restarts: rate.NewLimiter(restartsPerSecond, restartBurst),
-		statuses: rate.NewLimiter(statusesPerSecond, statusBurst), saves: rate.NewLimiter(savesPerSecond, saveBurst)}
+	s := &session{id: ulid.Make().String(), peer: p}
 	s.late = time.AfterFunc(unregistered, func() {
 		if s.registered() == nil {
 			p.Close(errNeverCame)
