@@ -47,11 +47,17 @@ func (s *shelf) service(t *testing.T) *fakeService {
 		}
 	}
 	f := &fakeService{t: t, answers: map[string]func(http.ResponseWriter, *http.Request){
-		"GET /v1/groups":           say(`{"groups":[` + s.groups + `]}`),
-		"GET /v1/configs":          say(`{"configs":[{"name":"other"}]}`),
-		"POST /v1/groups/preview":  say(`{"total":2,"fleet":4,"joining":["a1","a2"]}`),
-		"POST /v1/configs/preview": say(s.preview),
-		"PUT /v1/groups/web":       note(func(string) string { return `{"name":"web"}` }),
+		"GET /v1/groups":          say(`{"groups":[` + s.groups + `]}`),
+		"GET /v1/configs":         say(`{"configs":[{"name":"other"}]}`),
+		"POST /v1/groups/preview": say(`{"total":2,"fleet":4,"joining":["a1","a2"]}`),
+		"POST /v1/configs/preview": func(w http.ResponseWriter, _ *http.Request) {
+			if strings.Contains(s.head, "rollout_id") {
+				refuse(w, 409, "ROLLOUT_IN_PROGRESS", "abort it first")
+				return
+			}
+			w.Write([]byte(s.preview))
+		},
+		"PUT /v1/groups/web": note(func(string) string { return `{"name":"web"}` }),
 		"GET /v1/configs/nginx": func(w http.ResponseWriter, r *http.Request) {
 			if s.head == "" {
 				refuse(w, 404, "NOT_FOUND", "config is not known")
@@ -151,7 +157,7 @@ func TestApply(t *testing.T) {
 		{"a rollout is under way", with(func(s *shelf) {
 			s.head = `{"name":"nginx","kind":"PIPELINE","latest_version":3,"etag":"e2","rollout_id":"R1","bindings":[{"group":"web","version":2}]}`
 			s.contents, s.rollout = []string{"one\n", "two\n", "three\n"}, "RUNNING"
-		}), "three\n", "", "--detach", 0, nil, []string{"rollout R1 goes on"}},
+		}), "three\n", "", "--detach", 0, nil, []string{"0 of 4 agents, rollout R1 is in progress", "rollout R1 goes on"}},
 		{"for most of the fleet", with(func(s *shelf) { s.preview = `{"total":12,"fleet":12,"changed":7}` }), "three\n", "", "", 1, nil, []string{"config nginx: this is for 7 of 12 agents; say --yes"}},
 		{"nothing said of bindings leaves them alone", known, "", "", "-f " + writeFolder(t, map[string]string{
 			"configs/nginx.yaml": "content: |\n  two\nfile: {mode: 644}\n"}), 0, nil, []string{"config nginx: no change, version 2"}},

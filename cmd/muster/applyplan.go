@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -359,6 +360,9 @@ func (p *planner) preview(ctx context.Context, c *configPlan, groups map[string]
 	}
 	scopes, missed := foreseen(c.scopes(), groups)
 	preview, err := p.client.previewConfig(ctx, configBody{Name: c.Name, Bindings: scopes.at(to)})
+	if refused := (*problem)(nil); errors.As(err, &refused) && refused.Code == "ROLLOUT_IN_PROGRESS" && c.rollOut {
+		return p.previewRollout(ctx, c) // bindings are held meanwhile; another rollout is not
+	}
 	if err != nil {
 		return err
 	}
@@ -373,6 +377,20 @@ func (p *planner) preview(ctx context.Context, c *configPlan, groups map[string]
 	if missed > 0 {
 		c.Effect += fmt.Sprintf(", and at most %d by the change of groups", missed)
 	}
+	return nil
+}
+
+// previewRollout asks whom the rollout concerns.
+func (p *planner) previewRollout(ctx context.Context, c *configPlan) error {
+	_, r, err := p.client.startRollout(ctx, c.Name, rolloutBody{Version: cmp.Or(c.Version, c.From), Plan: c.want.Rollout}, true)
+	if err != nil {
+		return err
+	}
+	c.affected = r.Counts.Total
+	if c.fleet, err = p.client.fleetSize(ctx); err != nil {
+		return err
+	}
+	c.Effect = fmt.Sprintf("%d of %d agents, rollout %s is in progress", c.affected, c.fleet, c.have.RolloutID)
 	return nil
 }
 

@@ -202,10 +202,13 @@ type rolloutCounts struct {
 	Failed     int `json:"failed"`
 	Vanished   int `json:"vanished"`
 	RolledBack int `json:"rolled_back"`
+	Skipped    int `json:"skipped"`
 }
 
+func (c rolloutCounts) unreached() int { return c.Waiting + c.Offered + c.Skipped }
+
 func (c rolloutCounts) String() string {
-	return listOf([]counted{{"waiting", c.Waiting}, {"offered", c.Offered}, {"applied", c.Applied}, {"failed", c.Failed}, {"vanished", c.Vanished}, {"rolled back", c.RolledBack}})
+	return listOf([]counted{{"waiting", c.Waiting}, {"offered", c.Offered}, {"applied", c.Applied}, {"failed", c.Failed}, {"vanished", c.Vanished}, {"rolled back", c.RolledBack}, {"skipped", c.Skipped}})
 }
 
 // rolloutBody starts a rollout.

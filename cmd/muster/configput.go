@@ -138,6 +138,9 @@ func fileFlags(c *cli.Context, file *fileSpec) (err error) {
 // words have spaces in them.
 func argvOf(flag, text string) (argv []string, err error) {
 	if !strings.HasPrefix(text, "[") {
+		if strings.ContainsAny(text, `"'`) { // no shell reads them
+			return nil, usagef(`--%s %s: quotes are not read; want a JSON array where words have spaces or quotes in them, such as ["sh","-c","exit 0"]`, flag, cut(text, 60))
+		}
 		return strings.Fields(text), nil
 	}
 	if err := json.Unmarshal([]byte(text), &argv); err != nil {

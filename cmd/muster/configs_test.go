@@ -69,6 +69,8 @@ func TestConfigVersionIsPut(t *testing.T) {
 		{"nginx " + path + " --kind instance", true, 1, nil, `config "nginx" is PIPELINE, and stays so`},
 		{"nginx " + path + " --kind Pipeline", true, 0, []string{`POST  ` + content + `,"file":{"path":"n.conf","mode":"0644","check_cmd":["true"]}}`}, "nginx: version 4\n"},
 		{"nginx " + path + " --mode 999", false, 1, nil, "file.mode"},
+		{"nginx " + path + " --reload-cmd 'true'", true, 1, nil, `["sh","-c","exit 0"]`},
+		{"nginx " + path + " --check-cmd \"true\"", true, 1, nil, "--check-cmd \"true\": quotes are not read"},
 		{"nginx " + path + ".missing", true, 1, nil, "no such file"},
 		{"nginx " + large, true, 1, nil, "over 4194304 bytes"},
 		{"nginx " + path + " --reload-cmd [1]", true, 1, nil, "JSON array"},

@@ -44,7 +44,7 @@ func detachFlag() cli.Flag {
 }
 
 func waitOfflineFlag() cli.Flag {
-	return &cli.BoolFlag{Name: "wait-offline", Usage: "wait for agents that are offline, too", EnvVars: []string{"MUSTER_ROLLOUT_WAIT_OFFLINE"}}
+	return &cli.BoolFlag{Name: "wait-offline", Usage: "wait for agents that are offline, too, also after the rollout has ended: until each runs the version", EnvVars: []string{"MUSTER_ROLLOUT_WAIT_OFFLINE"}}
 }
 
 func planOf(c *cli.Context, version int) rolloutBody {

@@ -104,6 +104,36 @@ func TestWatchDoesNotWaitForWhoIsOffline(t *testing.T) {
 	})
 }
 
+// Who was offline when a rollout was done is waited for, and counts.
+func TestWatchWaitsForWhoComesAfterTheEnd(t *testing.T) {
+	for status, code := range map[string]int{
+		`"version":3,"status":"APPLIED","running_version":3,"wanted_version":3`: exitOK,
+		`"version":3,"status":"FAILED","running_version":2,"wanted_version":3`:  exitFailed,
+		`"version":2,"status":"APPLIED","running_version":2,"wanted_version":4`: exitUnreached,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			start := time.Now()
+			f := fourTargets(t, say(rolloutJSON("DONE", `"total":4,"applied":3,"skipped":1`)))
+			f.answers["GET /v1/rollouts/R1/targets"] = say(`{"targets":[{"agent_id":"a4","state":"SKIPPED"}]}`)
+			f.answers["GET /v1/configs/nginx/status"] = func(w http.ResponseWriter, _ *http.Request) {
+				if time.Since(start) < time.Hour {
+					w.Write([]byte(`{"statuses":[{"agent_id":"a1","version":3,"status":"APPLIED","running_version":3,"wanted_version":3},{"agent_id":"a4","version":2,"status":"APPLIED","running_version":2,"wanted_version":3}]}`))
+				} else {
+					w.Write([]byte(`{"statuses":[{"agent_id":"a4",` + status + `}]}`))
+				}
+			}
+			out, got := (&watcher{waitOffline: true}).run(t, f)
+			if got != code || time.Since(start) < time.Hour || len(f.asked) > 10_000 || !strings.Contains(out, "later a4: ") || strings.Contains(out, "SKIPPED") != (code != exitOK) {
+				t.Errorf("%s: exit %d after %v and %d questions: %s", status, got, time.Since(start), len(f.asked), out)
+			}
+			start = time.Now()
+			if _, got := (&watcher{}).run(t, f); got != exitUnreached || time.Since(start) > time.Minute {
+				t.Errorf("not asked to wait: exit %d after %v", got, time.Since(start))
+			}
+		})
+	}
+}
+
 func TestWatchOutlivesARestartAndDetaches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		away := func(w http.ResponseWriter, _ *http.Request) { refuse(w, 503, "UNAVAILABLE", "try again") }

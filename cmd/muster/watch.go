@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
@@ -36,10 +37,18 @@ func (w *watcher) watch(ctx context.Context, raw json.RawMessage, r configRollou
 	} else if err != nil {
 		return fmt.Errorf("rollout %s: %w", id, err)
 	}
-	if err := w.show(ctx, raw, r); err != nil {
+	var late latecomers
+	if w.waitOffline && r.State == "DONE" && r.Counts.unreached() > 0 {
+		if late, err = w.awaitLate(ctx, r); ctx.Err() != nil {
+			return &codedError{exitInterrupted, fmt.Sprintf("%s is done; those that were not reached get the version when they come", id)}
+		} else if err != nil {
+			return fmt.Errorf("rollout %s: %w", id, err)
+		}
+	}
+	if err := w.show(ctx, raw, r, late); err != nil {
 		return fmt.Errorf("rollout %s: %w", id, err)
 	}
-	return rolloutOutcome(r)
+	return rolloutOutcome(r, late)
 }
 
 // follow waits until the rollout has ended, or only agents that are offline
@@ -127,15 +136,16 @@ func rolloutLine(r configRollout) string {
 }
 
 // show prints who did not take the version, and how it ended.
-func (w *watcher) show(ctx context.Context, raw json.RawMessage, r configRollout) error {
-	query := url.Values{"state": {"WAITING,OFFERED,FAILED,VANISHED"}}
+func (w *watcher) show(ctx context.Context, raw json.RawMessage, r configRollout, late latecomers) error {
+	query := url.Values{"state": {"WAITING,OFFERED,FAILED,VANISHED,SKIPPED"}}
 	rawTargets, targets, err := w.client.rolloutTargets(ctx, r.ID, query)
 	if err != nil {
 		return err
 	}
 	if w.json {
-		return printJSON(w.stdout, map[string]any{"rollout": raw, "targets": nonNil(rawTargets)})
+		return printJSON(w.stdout, map[string]any{"rollout": raw, "targets": nonNil(rawTargets), "late": late.list()})
 	}
+	targets = slices.DeleteFunc(targets, func(t rolloutTarget) bool { return late[t.AgentID].arrived() })
 	if len(targets) > 0 {
 		printRolloutTargets(w.stdout, targets)
 	}
@@ -144,6 +154,13 @@ func (w *watcher) show(ctx context.Context, raw json.RawMessage, r configRollout
 		state += " (" + clean(r.StateReason) + ")"
 	}
 	_, err = fmt.Fprintf(w.stdout, "%s: version %d of %s %s: %s\n", r.ID, r.Version, clean(r.Config), state, r.Counts)
+	for _, s := range late.list() {
+		text := s.Status
+		if s.Reason != "" {
+			text += ": " + s.Reason
+		}
+		_, err = fmt.Fprintf(w.stdout, "later %s: %s\n", clean(s.AgentID), clean(text))
+	}
 	return err
 }
 
@@ -156,16 +173,16 @@ func printRolloutTargets(w io.Writer, targets []rolloutTarget) {
 }
 
 // rolloutOutcome is the exit code of a rollout that was followed.
-func rolloutOutcome(r configRollout) error {
+func rolloutOutcome(r configRollout, late latecomers) error {
 	c := r.Counts
 	switch {
 	case c.Total == 0:
 		return &codedError{exitNoTargets, "no targets"}
 	case r.State == "HALTED":
 		return &codedError{exitFailed, fmt.Sprintf("halted: %s; muster configs rollout resume %s goes on, abort ends it", clean(r.StateReason), r.ID)}
-	case r.State == "ROLLED_BACK", c.Failed > 0, c.Vanished > 0:
+	case r.State == "ROLLED_BACK", c.Failed > 0, c.Vanished > 0, late.failed() > 0:
 		return &codedError{code: exitFailed}
-	case r.State == "DONE" && c.Applied == c.Total:
+	case r.State == "DONE" && c.Applied+late.applied() == c.Total:
 		return nil
 	}
 	return &codedError{code: exitUnreached}
