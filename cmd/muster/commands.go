@@ -80,7 +80,7 @@ func commandsTargetsCommand() *cli.Command {
 			}
 			rows := make([][]string, len(targets))
 			for i, t := range targets {
-				rows[i] = []string{t.AgentID, t.State, ending(t), moment(t.StartTime), took(t.StartTime, t.EndTime), cut(t.Reason, 72)}
+				rows[i] = []string{t.AgentID, t.State, ending(t), moment(t.StartTime), took(t.StartTime, t.EndTime), oneLine(t.Reason)}
 			}
 			printTable(c.App.Writer, []string{"AGENT", "STATE", "EXIT", "STARTED", "TIME", "REASON"}, rows)
 			return nil

@@ -90,6 +90,22 @@ func (c *client) tryVersion(ctx context.Context, config, kind string, body versi
 	return c.json(ctx, "POST", configPath(config, "/versions"), url.Values{"dry_run": {"1"}, "kind": {kind}}, body, &answer)
 }
 
+// agentStates tells of each agent that is not simply ONLINE what it is.
+func (c *client) agentStates(ctx context.Context) (map[string]string, error) {
+	raw, err := c.list(ctx, "/v1/agents", "agents", 0)
+	if err != nil {
+		return nil, err
+	}
+	agents, err := decodeRows[agent](raw)
+	states := map[string]string{}
+	for _, a := range agents {
+		if state := a.state(); state != "ONLINE" {
+			states[a.ID] = state
+		}
+	}
+	return states, err
+}
+
 // previewConfig walks all pages.
 func (c *client) previewConfig(ctx context.Context, body configBody) (all configPreview, err error) {
 	query := url.Values{"page_size": {"1000"}}

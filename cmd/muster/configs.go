@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -186,7 +187,16 @@ func configsStatusCommand() *cli.Command {
 			if err != nil {
 				return err
 			}
-			return showRows(c, asJSON, "statuses", raw, statusTitles, func(s configStatus) []string { return statusRow(s.AgentID, s) })
+			states := map[string]string{}
+			if !asJSON {
+				if states, err = cl.agentStates(c.Context); err != nil {
+					return err
+				}
+			}
+			titles := slices.Insert(slices.Clone(statusTitles), 1, "AGENT IS")
+			return showRows(c, asJSON, "statuses", raw, titles, func(s configStatus) []string {
+				return slices.Insert(statusRow(s.AgentID, s), 1, states[s.AgentID])
+			})
 		}),
 	}
 }
@@ -196,7 +206,7 @@ func statusRow(first string, s configStatus) []string {
 	if status == "" {
 		status = "-"
 	}
-	return []string{first, status, versionWord(s.Version), versionWord(s.RunningVersion), versionWord(s.WantedVersion), cut(lineOf([]byte(s.Reason)), 72)}
+	return []string{first, status, versionWord(s.Version), versionWord(s.RunningVersion), versionWord(s.WantedVersion), oneLine(s.Reason)}
 }
 
 // versionWord is a version as a table shows it.

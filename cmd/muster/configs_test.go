@@ -12,6 +12,7 @@ const nginx = `{"name":"nginx","kind":"PIPELINE","latest_version":3,"etag":"e3",
 	`"counts":{"total":9,"applied":7,"failed":2}}`
 
 func TestConfigsAreShown(t *testing.T) {
+	long := strings.TrimSpace(strings.Repeat("and more ", 30)) + " (start it with --all)"
 	f := &fakeService{t: t, answers: map[string]func(http.ResponseWriter, *http.Request){
 		"GET /v1/configs":                          say(`{"configs":[` + nginx + `]}`),
 		"GET /v1/configs/nginx":                    say(nginx),
@@ -19,7 +20,8 @@ func TestConfigsAreShown(t *testing.T) {
 		"GET /v1/configs/nginx/versions/3/content": say("a\x1b\r\n"),
 		"GET /v1/configs/nginx/versions/1/content": say("one"),
 		"GET /v1/configs/nginx/diff":               say(`{"text":"--- a\n+++ b\n-x\n+\u001b[31my\n","file_changes":["mode: 0600 -> 0644"]}`),
-		"GET /v1/configs/nginx/status":             say(`{"statuses":[{"agent_id":"a1","version":3,"status":"FAILED","running_version":2,"wanted_version":3,"reason":"check\nfailed"},{"agent_id":"a2","wanted_version":-1}]}`),
+		"GET /v1/configs/nginx/status":             say(`{"statuses":[{"agent_id":"a1","version":3,"status":"FAILED","running_version":2,"wanted_version":3,"reason":"check\nfailed: ` + long + `"},{"agent_id":"a2","wanted_version":-1}]}`),
+		"GET /v1/agents":                           say(`{"agents":[{"id":"a1","status":"ONLINE"},{"id":"a2","status":"SUSPECT"}]}`),
 		"GET /v1/agents/a1/configs":                say(`{"configs":[{"kind":"PIPELINE","name":"nginx","version":3,"status":"APPLIED","running_version":3,"wanted_version":3}],"instance":{"n":9007199254740993},"sources":[{"config":"base","binding":{"fleet":true,"version":4}}]}`),
 	}}
 	for args, want := range map[string]string{
@@ -29,7 +31,7 @@ func TestConfigsAreShown(t *testing.T) {
 		"configs cat nginx":                  "a\x1b\r\n", // as it is
 		"configs cat nginx --version 1":      "one",
 		"configs diff nginx":                 "mode: 0600 -> 0644\n--- a\n+++ b\n-x\n+·[31my\n",
-		"configs status nginx":               "a1     FAILED  3        2        3       check\na2     -       -        -        none\n",
+		"configs status nginx":               "a1               FAILED  3        2        3       check failed: " + long + "\na2     SUSPECT   -       -        -        none\n",
 		"agents configs a1":                  "PIPELINE  nginx   APPLIED  3        3        3\ninstance from base, bound to fleet version 4\n{\n  \"n\": 9007199254740993\n}\n",
 		"configs status nginx --status all ": "a1",
 	} {
@@ -40,7 +42,7 @@ func TestConfigsAreShown(t *testing.T) {
 	f.asked = nil
 	muster(t, f, "configs", "diff", "nginx", "--from", "1")
 	muster(t, f, "configs", "status", "nginx", "--status", "failed,applied")
-	if want := "GET /v1/configs/nginx GET /v1/configs/nginx/diff?from=1&to=3 GET /v1/configs/nginx/status?page_size=1000&status=FAILED%2CAPPLIED"; strings.Join(f.asked, " ") != want {
+	if want := "GET /v1/configs/nginx GET /v1/configs/nginx/diff?from=1&to=3 GET /v1/configs/nginx/status?page_size=1000&status=FAILED%2CAPPLIED GET /v1/agents?page_size=1000"; strings.Join(f.asked, " ") != want {
 		t.Errorf("asked %q", f.asked)
 	}
 }

@@ -106,7 +106,7 @@ func summary(e event) string {
 	case e.Target != nil:
 		s := e.Target.CommandID + " " + e.Target.AgentID + " " + e.Target.State
 		if e.Target.Reason != "" {
-			s += ": " + cut(lineOf([]byte(e.Target.Reason)), 72)
+			s += ": " + oneLine(e.Target.Reason)
 		}
 		return s
 	case e.Group != nil:
@@ -126,7 +126,7 @@ func summary(e event) string {
 func statusSummary(s configStatus) string {
 	text := fmt.Sprintf("%s %s version %d %s", s.AgentID, s.Name, s.Version, s.Status)
 	if s.Reason != "" {
-		text += ": " + cut(lineOf([]byte(s.Reason)), 72)
+		text += ": " + oneLine(s.Reason)
 	}
 	return text
 }

@@ -58,3 +58,32 @@ func TestTableIsHarmlessToATerminal(t *testing.T) {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
 }
+
+// A long reason is whole where it is piped, and wrapped where it is looked at.
+func TestTableFitsATerminal(t *testing.T) {
+	long := strings.TrimSpace(strings.Repeat("words ", 30))
+	rows := [][]string{{"a1", long}, {"a2", "short"}}
+	var piped, shown strings.Builder
+	printTable(&piped, []string{"AGENT", "REASON"}, rows)
+	if !strings.Contains(piped.String(), "a1     "+long+"\n") {
+		t.Errorf("piped: %s", piped.String())
+	}
+	printTableIn(&shown, 40, []string{"AGENT", "REASON"}, rows)
+	for line := range strings.Lines(shown.String()) {
+		if len(line) > 41 {
+			t.Errorf("%d characters: %s", len(line), line)
+		}
+	}
+	if got := strings.Count(shown.String(), "words"); got != 30 {
+		t.Errorf("%d words of 30:\n%s", got, shown.String())
+	}
+}
+
+// The line of a rollout that stands still says whom it waits for.
+func TestRolloutLineNamesWhomItWaitsFor(t *testing.T) {
+	why := "waiting for a3 (SUSPECT): " + strings.Repeat("x", 100)
+	r := configRollout{State: "RUNNING", StateReason: why, Counts: rolloutCounts{Total: 3, Waiting: 1, Applied: 2}}
+	if line := rolloutLine(r); !strings.Contains(line, why) {
+		t.Error(line)
+	}
+}

@@ -60,7 +60,7 @@ const shownOutputs = 100
 func (r *runner) firstLine(ctx context.Context, t target, i int) string {
 	const width = 72
 	if t.Reason != "" {
-		return cut(lineOf([]byte(t.Reason)), width)
+		return oneLine(t.Reason)
 	}
 	if len(t.Result) > 0 {
 		return cut(lineOf(t.Result), width)

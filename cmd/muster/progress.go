@@ -3,31 +3,19 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
 	"strings"
-
-	"golang.org/x/sys/unix"
 )
 
 // progress shows one line that changes: in place on a terminal, otherwise a new
 // line for each change.
 type progress struct {
-	w        io.Writer
-	terminal bool
-	last     string
+	w     io.Writer
+	width int // of the terminal; 0: it is none
+	last  string
 }
 
 func newProgress(w io.Writer) *progress {
-	return &progress{w: w, terminal: isTerminal(w)}
-}
-
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
-	return err == nil
+	return &progress{w: w, width: terminalWidth(w)}
 }
 
 func (p *progress) show(line string) {
@@ -35,8 +23,8 @@ func (p *progress) show(line string) {
 		return
 	}
 	p.last = line
-	if p.terminal {
-		fmt.Fprintf(p.w, "\r\x1b[K%s", line)
+	if p.width > 0 {
+		fmt.Fprintf(p.w, "\r\x1b[K%s", cut(line, p.width))
 	} else {
 		fmt.Fprintln(p.w, line)
 	}
@@ -44,7 +32,7 @@ func (p *progress) show(line string) {
 
 // clear makes room for other text.
 func (p *progress) clear() {
-	if p.terminal && p.last != "" {
+	if p.width > 0 && p.last != "" {
 		fmt.Fprint(p.w, "\r\x1b[K")
 	}
 	p.last = ""
@@ -56,7 +44,7 @@ func stateLine(cmd command) string {
 	if cmd.State == "PAUSED" || cmd.State == "HALTED" {
 		line += "  " + cmd.State
 		if cmd.StateReason != "" && !strings.EqualFold(cmd.StateReason, cmd.State) {
-			line += ": " + cut(clean(cmd.StateReason), 72)
+			line += ": " + clean(cmd.StateReason)
 		}
 	}
 	return line

@@ -39,8 +39,13 @@ func printJSON(w io.Writer, v any) error {
 }
 
 // printTable aligns rows under their titles. Cells are for a terminal: control
-// characters of whoever wrote them are taken out.
+// characters of whoever wrote them are taken out. On a terminal the last column
+// is wrapped to its width; elsewhere each row is one line, and whole.
 func printTable(w io.Writer, titles []string, rows [][]string) {
+	printTableIn(w, terminalWidth(w), titles, rows)
+}
+
+func printTableIn(w io.Writer, width int, titles []string, rows [][]string) {
 	t := table.NewWriter()
 	t.SetStyle(table.Style{
 		Name:    "muster",
@@ -53,7 +58,23 @@ func printTable(w io.Writer, titles []string, rows [][]string) {
 	for _, row := range rows {
 		t.AppendRow(tableRow(row))
 	}
+	if width > 0 {
+		t.SetColumnConfigs([]table.ColumnConfig{{Number: len(titles), WidthMax: lastWidth(width, titles, rows), WidthMaxEnforcer: text.WrapSoft}})
+	}
 	fmt.Fprintln(w, t.Render())
+}
+
+// lastWidth is what is left for the last column.
+func lastWidth(width int, titles []string, rows [][]string) int {
+	const least, between = 20, 2
+	for i, title := range titles[:len(titles)-1] {
+		widest := text.StringWidth(title)
+		for _, row := range rows {
+			widest = max(widest, text.StringWidth(clean(row[i])))
+		}
+		width -= widest + between
+	}
+	return max(width, least)
 }
 
 func tableRow(cells []string) table.Row {
@@ -86,6 +107,9 @@ func lineOf(b []byte) string {
 	}
 	return ""
 }
+
+// oneLine is all of a text, whatever its lines.
+func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
 // cut shortens s to n characters.
 func cut(s string, n int) string {

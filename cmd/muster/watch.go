@@ -128,9 +128,9 @@ func rolloutLine(r configRollout) string {
 	line := barLine(c.Total-c.Waiting-c.Offered, c.Total, c.String())
 	if r.State != "RUNNING" && r.State != "DONE" {
 		line += "  " + r.State
-		if r.StateReason != "" {
-			line += ": " + cut(clean(r.StateReason), 72)
-		}
+	}
+	if r.State != "DONE" && r.StateReason != "" { // of a running one: whom it waits for
+		line += ": " + clean(r.StateReason)
 	}
 	return line
 }
@@ -167,7 +167,7 @@ func (w *watcher) show(ctx context.Context, raw json.RawMessage, r configRollout
 func printRolloutTargets(w io.Writer, targets []rolloutTarget) {
 	rows := make([][]string, len(targets))
 	for i, t := range targets {
-		rows[i] = []string{t.AgentID, t.State, versionWord(t.PreviousVersion), strconv.FormatBool(t.RolledBack), cut(lineOf([]byte(t.Reason)), 72)}
+		rows[i] = []string{t.AgentID, t.State, versionWord(t.PreviousVersion), strconv.FormatBool(t.RolledBack), oneLine(t.Reason)}
 	}
 	printTable(w, []string{"AGENT", "STATE", "BEFORE", "WENT BACK", "REASON"}, rows)
 }
