@@ -358,7 +358,7 @@ func bindingOf(list []*musterv1.Binding, agent string, groups []string) (found *
 // view is the rollout as operators see it. mu is held.
 func (r *configRollout) view() *musterv1.ConfigRollout {
 	v := proto.CloneOf(r.row)
-	v.Counts = r.counts()
+	v.Counts = r.shownCounts(false)
 	if v.State == musterv1.ConfigRollout_RUNNING && r.holdUp != "" {
 		v.StateReason = r.holdUp
 	}

@@ -27,11 +27,16 @@ func TestOfflineAgentsDoNotHoldAConfigRolloutUp(t *testing.T) {
 		}
 		all[1].come()
 		got := r.wantRollout(id, musterv1.ConfigRollout_DONE, time.Minute)
-		if got.Counts.Applied != 2 || got.Counts.Waiting != 3 {
+		if got.Counts.Applied != 2 || got.Counts.Skipped != 3 || got.Counts.Waiting != 0 {
 			t.Errorf("got %v", got)
 		}
 		all[2].come()
 		all[2].wantFile(file("app"), "two")
+		skipped := &musterv1.ListRolloutTargetsRequest{Id: id, States: []musterv1.RolloutTarget_State{musterv1.RolloutTarget_SKIPPED}}
+		page, err := r.rolls().ListRolloutTargets(t.Context(), skipped)
+		if err != nil || len(page.Targets) != 3 || page.Targets[0].Reason != "it runs version 2 by now" || !strings.Contains(page.Targets[1].Reason, "when it comes") {
+			t.Errorf("those that were not reached: %v, %v", page, err)
+		}
 		leaveTakers(all[:3])
 	})
 }

@@ -74,7 +74,7 @@ func TestAbortedConfigRolloutGoesBack(t *testing.T) {
 		r.mustControl(id, "abort")
 		for time.Sleep(time.Second); ; time.Sleep(time.Second) {
 			if got := r.rollout(id); got.EndTime != nil {
-				if got.State != musterv1.ConfigRollout_ABORTED || got.Counts.Applied != 2 || got.Counts.RolledBack != 2 {
+				if got.State != musterv1.ConfigRollout_ABORTED || got.Counts.Applied != 0 || got.Counts.RolledBack != 2 || got.Counts.Skipped != 4 {
 					t.Errorf("got %v", got)
 				}
 				break

@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	"google.golang.org/protobuf/proto"
@@ -96,13 +97,33 @@ func (s *configRolloutService) targets(ctx context.Context, id string) (all []*m
 		defer rs.mu.Unlock()
 		for i, p := range r.at {
 			if !p.left {
-				all = append(all, r.target(i))
+				all = append(all, r.target(i, false))
 			}
 		}
 		return all, nil
 	}
-	if _, err := s.rollout(ctx, id); err != nil {
+	row, err := s.rollout(ctx, id)
+	if err != nil {
 		return nil, err
 	}
-	return rs.outcomeOf(ctx, id)
+	if all, err = rs.outcomeOf(ctx, id); err != nil {
+		return nil, err
+	}
+	rs.sinceThen(row, all)
+	return all, nil
+}
+
+// sinceThen says of those that a rollout did not reach what they run now: they
+// may have its version by the bindings.
+func (rs *configRollouts) sinceThen(row *musterv1.ConfigRollout, targets []*musterv1.RolloutTarget) {
+	head := rs.c.configs.catalog.head(row.Config)
+	for _, t := range targets {
+		switch {
+		case t.State != musterv1.RolloutTarget_SKIPPED || head == nil:
+		case rs.c.configs.statusOf(t.AgentId, head).GetRunningVersion() == row.Version:
+			t.Reason = fmt.Sprintf("it runs version %d by now", row.Version)
+		case row.State == musterv1.ConfigRollout_DONE:
+			t.Reason = "it was not there; it gets what the bindings say when it comes"
+		}
+	}
 }

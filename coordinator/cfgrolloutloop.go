@@ -79,11 +79,12 @@ func (rs *configRollouts) step(ctx context.Context, r *configRollout) (later tim
 		return later, nil
 	}
 	if over := r.overBudget(row.Forgiven); over != "" {
-		return later, rs.decide(ctx, r, row.State, func(row *musterv1.ConfigRollout) {
-			row.State, row.StateReason = musterv1.ConfigRollout_HALTED, over
-		})
+		return later, rs.halt(ctx, r, over)
 	}
 	if r.through(func(a string) bool { return rs.c.fleet.expected(a, r.kind) }) {
+		if why := r.inVain(); why != "" {
+			return later, rs.halt(ctx, r, why)
+		}
 		return later, rs.finish(ctx, r)
 	}
 	later, err = rs.offer(ctx, r)
@@ -128,16 +129,16 @@ func (rs *configRollouts) lookAt(r *configRollout, i int, p *rolloutPlace, heard
 		return
 	}
 	s := rs.statusOf(r, agent)
-	word := wordOf(s, r.version)
+	word, gone := wordOf(s, r.version), rs.c.fleet.goneFor(agent, now)
 	if back {
 		if heard.state > word.state {
 			word = heard
 		}
-		p.judgeBack(word, s)
+		p.judgeBack(word, s, gone)
 		return
 	}
 	p.back = false
-	p.judge(word, rs.c.fleet.goneFor(agent, now), r.plan.vanish, now, !r.known)
+	p.judge(word, gone, r.plan.vanish, now, !r.known)
 	if was == musterv1.RolloutTarget_OFFERED && p.state != was && r.known {
 		r.plan.endedLocked(i, now)
 	}
@@ -218,11 +219,18 @@ func (rs *configRollouts) decide(ctx context.Context, r *configRollout, from mus
 	return rs.storeDecision(ctx, r, row)
 }
 
+// halt has a running rollout reach nobody more.
+func (rs *configRollouts) halt(ctx context.Context, r *configRollout, why string) error {
+	return rs.decide(ctx, r, musterv1.ConfigRollout_RUNNING, func(row *musterv1.ConfigRollout) {
+		row.State, row.StateReason = musterv1.ConfigRollout_HALTED, why
+	})
+}
+
 // storeDecision stores a rollout that has not ended. One that goes back from now
 // on remembers where its targets stood. deciding is held.
 func (rs *configRollouts) storeDecision(ctx context.Context, r *configRollout, row *musterv1.ConfigRollout) error {
 	if goesBack(row) {
-		if err := rs.storeOutcome(ctx, r); err != nil {
+		if err := rs.storeOutcome(ctx, r, false); err != nil {
 			return err
 		}
 	}
@@ -297,12 +305,12 @@ func (rs *configRollouts) end(ctx context.Context, r *configRollout, from, to mu
 	if row == nil || row.State != from {
 		return nil
 	}
-	if err := rs.storeOutcome(ctx, r); err != nil {
+	if err := rs.storeOutcome(ctx, r, true); err != nil {
 		return err
 	}
 	row.State, row.EndTime = to, rs.c.nowStamp()
 	rs.mu.Lock()
-	row.Counts = r.counts()
+	row.Counts = r.shownCounts(true)
 	rs.mu.Unlock()
 	if to == musterv1.ConfigRollout_DONE && row.Counts.Total == 0 {
 		row.StateReason = "no agent has the config by these bindings"
@@ -324,7 +332,7 @@ func (rs *configRollouts) end(ctx context.Context, r *configRollout, from, to mu
 }
 
 // storeOutcome writes where the targets stand.
-func (rs *configRollouts) storeOutcome(ctx context.Context, r *configRollout) error {
+func (rs *configRollouts) storeOutcome(ctx context.Context, r *configRollout, ended bool) error {
 	var rows []*musterv1.RolloutOutcome
 	rs.mu.Lock()
 	for i, p := range r.at {
@@ -335,7 +343,7 @@ func (rs *configRollouts) storeOutcome(ctx context.Context, r *configRollout) er
 			rows = append(rows, &musterv1.RolloutOutcome{})
 		}
 		last := rows[len(rows)-1]
-		t := r.target(i)
+		t := r.target(i, ended)
 		t.Reason = cutText(t.Reason, 300)
 		last.Targets = append(last.Targets, t)
 	}

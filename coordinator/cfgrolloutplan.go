@@ -65,12 +65,14 @@ func (p *rolloutPlace) judge(w rolloutWord, gone, vanish time.Duration, now time
 }
 
 // judgeBack works out whether a target runs its earlier version again. What it
-// had still to say of the new one counts, too.
-func (p *rolloutPlace) judgeBack(w rolloutWord, s *musterv1.ConfigStatus) {
+// had still to say of the new one counts, too; what was known of one that has
+// vanished does not.
+func (p *rolloutPlace) judgeBack(w rolloutWord, s *musterv1.ConfigStatus, gone time.Duration) {
 	if p.state == musterv1.RolloutTarget_OFFERED && w.state > p.state {
 		p.state, p.reason = w.state, w.reason
 	}
-	p.back = p.previous != 0 && s.GetRunningVersion() == p.previous && s.Status != musterv1.ConfigStatus_APPLYING
+	heard := p.state != musterv1.RolloutTarget_VANISHED || gone == 0
+	p.back = heard && p.previous != 0 && s.GetRunningVersion() == p.previous && s.Status != musterv1.ConfigStatus_APPLYING
 }
 
 // rolloutPlan turns the plan of a config's rollout into numbers for n targets;
@@ -103,53 +105,6 @@ func (r *configRollout) reached() (agents []string) {
 		}
 	}
 	return agents
-}
-
-// counts says how many targets stand where. mu is held, or it is the loop.
-func (r *configRollout) counts() *musterv1.RolloutCounts {
-	n := &musterv1.RolloutCounts{}
-	for _, p := range r.at {
-		if p.left {
-			continue
-		}
-		n.Total++
-		if p.back {
-			n.RolledBack++
-		}
-		switch p.state {
-		case musterv1.RolloutTarget_WAITING:
-			n.Waiting++
-		case musterv1.RolloutTarget_OFFERED:
-			n.Offered++
-		case musterv1.RolloutTarget_APPLIED:
-			n.Applied++
-		case musterv1.RolloutTarget_FAILED:
-			n.Failed++
-		case musterv1.RolloutTarget_VANISHED:
-			n.Vanished++
-		}
-	}
-	return n
-}
-
-// failures of n counts against the budget: what failed, and what vanished.
-func failures(n *musterv1.RolloutCounts, forgiven uint32) int {
-	return int(n.Failed+n.Vanished) - int(forgiven)
-}
-
-// overBudget says why the rollout has to halt; "": it has not.
-func (r *configRollout) overBudget(forgiven uint32) string {
-	failures := failures(r.counts(), forgiven)
-	if failures <= r.plan.maxFailures {
-		return ""
-	}
-	why := fmt.Sprintf("failures: %d, allowed: %d", failures, r.plan.maxFailures)
-	for i, p := range r.at {
-		if !p.left && p.reason != "" {
-			return cutText(fmt.Sprintf("%s; agent %s: %s", why, r.targets[i], p.reason), maxReason)
-		}
-	}
-	return why
 }
 
 // turn returns whose turn it is, as far as there are places, and when to ask
@@ -198,10 +153,4 @@ func (r *configRollout) through(expected func(agent string) bool) bool {
 		}
 	}
 	return true
-}
-
-// target is where a target stands, as operators see it.
-func (r *configRollout) target(i int) *musterv1.RolloutTarget {
-	p := r.at[i]
-	return &musterv1.RolloutTarget{AgentId: r.targets[i], State: p.state, PreviousVersion: p.previous, Reason: p.reason, RolledBack: p.back}
 }

@@ -207,14 +207,14 @@ func (rs *configRollouts) supersede(ctx context.Context, row *musterv1.ConfigRol
 	if r == nil {
 		return nil, nil
 	}
-	if err := rs.storeOutcome(ctx, r); err != nil {
+	if err := rs.storeOutcome(ctx, r, true); err != nil {
 		return nil, err
 	}
 	old := rs.rowOf(r)
 	old.State, old.EndTime = musterv1.ConfigRollout_SUPERSEDED, row.CreateTime
 	old.StateReason = fmt.Sprintf("by rollout %s of version %d", row.Id, row.Version)
 	rs.mu.Lock()
-	old.Counts = r.counts()
+	old.Counts = r.shownCounts(true)
 	rs.mu.Unlock()
 	return []store.Op{putRollout(old)}, nil
 }

@@ -61,7 +61,7 @@ func TestConfigsDay(t *testing.T) {
 	f.wantMuster(0, apply, "nothing to do")
 
 	s.write("configs/motd.txt", "bad\n")
-	f.wantMuster(2, apply, "ROLLED_BACK", "check_cmd: exit code 1", "waiting 2, failed 1")
+	f.wantMuster(2, apply, "ROLLED_BACK", "check_cmd: exit code 1", "rolled back 1, skipped 2")
 	f.waitHeld("motd.conf", "hello 2\n", web...)
 	bad := f.lastRollout("motd")
 	f.wantMuster(2, []string{"configs", "rollout", "watch", bad.ID}, "version 3 of motd ROLLED_BACK")
@@ -140,7 +140,7 @@ func TestRolloutGoesOnWithoutTheOffline(t *testing.T) {
 	agents["web-3"].wantExit(10*time.Second, 0)
 	eventually(t, 10*time.Second, "web-3 is offline", func() bool { return f.statuses()["web-3"] == "OFFLINE" })
 	s.write("configs/motd.txt", "hello 2\n")
-	f.wantMuster(3, []string{"apply", "-f", s.dir}, "waiting 1, applied 2", "web-3  WAITING")
+	f.wantMuster(3, []string{"apply", "-f", s.dir}, "applied 2, skipped 1", "web-3  SKIPPED")
 	f.waitHeld("motd.conf", "hello 2\n", "web-1", "web-2")
 	f.startAgent("web-3", "--tag", "role=web", "--allow", "hooks")
 	f.waitHeld("motd.conf", "hello 2\n", "web-3")

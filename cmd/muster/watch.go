@@ -125,7 +125,7 @@ func (w *watcher) onlyOffline(ctx context.Context, r configRollout) (bool, error
 // rolloutLine is such as "[=====     ] 1/4  waiting 3, applied 1  PAUSED".
 func rolloutLine(r configRollout) string {
 	c := r.Counts
-	line := barLine(c.Total-c.Waiting-c.Offered, c.Total, c.String())
+	line := barLine(c.Total-c.Waiting-c.Offered-c.Skipped, c.Total, c.String())
 	if r.State != "RUNNING" && r.State != "DONE" {
 		line += "  " + r.State
 	}

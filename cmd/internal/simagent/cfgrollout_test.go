@@ -95,7 +95,7 @@ func badVersionTest(t *testing.T, answer Answer, meanwhile func(r *rig)) {
 			meanwhile(r)
 		}
 		got := r.waitRolledBack(ro.Id, 10*time.Minute)
-		if c := got.Counts; c.Failed+c.Vanished != 5 || c.Waiting != rolloutAgents-5 {
+		if c := got.Counts; c.Failed+c.Vanished+c.RolledBack != 5 || c.Skipped != rolloutAgents-5 {
 			t.Errorf("got %v", got)
 		}
 		time.Sleep(10 * time.Minute) // those that died come back
