@@ -115,7 +115,7 @@ func TestGroupIsPreviewed(t *testing.T) {
 	}
 	s := service(t, fake)
 	got := s.do(t, "POST", "/v1/groups/preview?page_size=2", `{"name":"web","where":"true"}`)
-	if got.status != 200 || string(got.body) != `{"total":2,"fleet":9,"agent_ids":["a1","a2"],"joining":["a2"],"leaving":4}` {
+	if got.status != 200 || string(got.body) != `{"total":2,"fleet":9,"agent_ids":["a1","a2"],"joining":["a2"],"leaving":4,"leaving_ids":[],"configs":[]}` {
 		t.Errorf("got %d %s", got.status, got.body)
 	}
 	if want := (&musterv1.PreviewGroupRequest{Group: &musterv1.Group{Name: "web", Where: "true"}, PageSize: 2}); !proto.Equal(asked, want) {
