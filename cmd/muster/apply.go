@@ -92,8 +92,11 @@ func printPlan(w io.Writer, p *applyPlan) {
 			continue
 		}
 		fmt.Fprintf(w, "group %s: %s, %d of %d agents, %d join, %d leave\n", clean(g.Name), strings.ToLower(string(g.Change)), g.Total, g.Fleet, g.Joining, g.Leaving)
-		if note := everybody(g.want.Where, g.Total, g.Fleet); note != "" {
-			fmt.Fprintln(w, " ", note)
+		if len(g.leavers) > 0 {
+			fmt.Fprintln(w, "  leave:", clean(namesOf(g.leavers)))
+		}
+		for _, note := range g.notes {
+			fmt.Fprintln(w, " ", clean(note))
 		}
 	}
 	for _, c := range p.Configs {

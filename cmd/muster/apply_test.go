@@ -49,7 +49,7 @@ func (s *shelf) service(t *testing.T) *fakeService {
 	f := &fakeService{t: t, answers: map[string]func(http.ResponseWriter, *http.Request){
 		"GET /v1/groups":          say(`{"groups":[` + s.groups + `]}`),
 		"GET /v1/configs":         say(`{"configs":[{"name":"other"}]}`),
-		"POST /v1/groups/preview": say(`{"total":2,"fleet":4,"joining":["a1","a2"]}`),
+		"POST /v1/groups/preview": say(`{"total":2,"fleet":4,"joining":["a1","a2"],"leaving":1,"leaving_ids":["a3"],"configs":["base"]}`),
 		"POST /v1/configs/preview": func(w http.ResponseWriter, _ *http.Request) {
 			if strings.Contains(s.head, "rollout_id") {
 				refuse(w, 409, "ROLLOUT_IN_PROGRESS", "abort it first")
@@ -123,7 +123,7 @@ func TestApply(t *testing.T) {
 			`PUT /v1/configs/nginx * {"kind":"PIPELINE"}`,
 			`POST /v1/configs/nginx/versions  {` + contentTwo + `,"file":{"mode":"644"}}`,
 			`PUT /v1/configs/nginx "e1" {"kind":"PIPELINE","bindings":[{"group":"web","version":1}]}`,
-		}, []string{"group web: new, 2 of 4 agents, 2 join, 0 leave", "config nginx: new, a new version, bound to group web, +1/-0/~1 of 4 agents\n", "left alone, as the folder does not name them: 0 groups, 1 configs", "done\n"}},
+		}, []string{"group web: new, 2 of 4 agents, 2 join, 1 leave\n  leave: a3\n  configs of the group: base; who", "config nginx: new, a new version, bound to group web, +1/-0/~1 of 4 agents\n", "left alone, as the folder does not name them: 0 groups, 1 configs", "done\n"}},
 		{"nothing to do", known, "two\n", withPlan, "", 0, nil, []string{"group web: no change", "config nginx: no change, version 2", "nothing to do\n"}},
 		{"new content", known, "three\n", withPlan, "", 0, []string{
 			`POST /v1/configs/nginx/versions  {` + contentThree + `,"file":{"mode":"644"}}`,
@@ -261,7 +261,7 @@ func TestApplyAsJSON(t *testing.T) {
 	if err := json.Unmarshal([]byte(stdout), &got); err != nil {
 		t.Fatalf("%v in %s", err, stdout)
 	}
-	if c := got.Configs[0]; code != exitFailed || c.Change != changed || c.Version != 3 || c.From != 2 || c.Rollout.State != "ROLLED_BACK" || got.Groups[0].Change != unchanged ||
+	if c := got.Configs[0]; code != exitFailed || c.Change != changed || c.Version != 3 || c.From != 2 || c.Rollout.State != "ROLLED_BACK" || got.Groups[0].Change != unchanged || got.Groups[0].Fleet != 4 ||
 		!slices.Equal(got.OtherConfigs, []string{"other"}) {
 		t.Errorf("exit %d: %+v", code, got)
 	}

@@ -36,6 +36,8 @@ type groupPlan struct {
 	want    groupBody
 	have    agentGroup
 	members []string // then, if it changes
+	leavers []string // the first of them
+	notes   []string
 }
 
 // change says what becomes of a group or a config.
@@ -158,10 +160,13 @@ func (p *planner) planGroup(ctx context.Context, want groupBody, groups map[stri
 		g.Change = added
 	case want.Where == have.Where && want.Description == have.Description && slices.Equal(want.Agents, have.Agents):
 		g.Change, g.Total = unchanged, have.Size
-		return g, nil
+		var err error
+		g.Fleet, err = p.client.fleetSize(ctx)
+		return g, err
 	}
 	preview, err := p.client.previewGroup(ctx, want)
 	g.Total, g.Fleet, g.Joining, g.Leaving, g.members = preview.Total, preview.Fleet, len(preview.Joining), preview.Leaving, preview.AgentIDs
+	g.leavers, g.notes = preview.LeavingIDs, preview.notes(want)
 	return g, err
 }
 

@@ -29,12 +29,14 @@ type groupBody struct {
 }
 
 type groupPreview struct {
-	Total     int      `json:"total"`
-	Fleet     int      `json:"fleet"`
-	AgentIDs  []string `json:"agent_ids"`
-	Joining   []string `json:"joining"`
-	Leaving   int      `json:"leaving"`
-	NextToken string   `json:"next_page_token,omitempty"`
+	Total      int      `json:"total"`
+	Fleet      int      `json:"fleet"`
+	AgentIDs   []string `json:"agent_ids"`
+	Joining    []string `json:"joining"`
+	Leaving    int      `json:"leaving"`
+	LeavingIDs []string `json:"leaving_ids"` // the first of them
+	Configs    []string `json:"configs"`     // that the group gives its members, the first of them
+	NextToken  string   `json:"next_page_token,omitempty"`
 }
 
 type config struct {

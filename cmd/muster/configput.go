@@ -231,7 +231,10 @@ func bind(c *cli.Context, cl *client, asJSON, dryRun bool) error {
 		return err
 	}
 	if dryRun {
-		return showConfigPreview(c, asJSON, p)
+		if err := showConfigPreview(c, asJSON, p); err != nil || asJSON {
+			return err
+		}
+		return tellUnbound(c, cl)
 	}
 	if err := largeShare(c.Bool("yes"), p.Changed, p.Fleet); err != nil {
 		return err
@@ -244,7 +247,19 @@ func bind(c *cli.Context, cl *client, asJSON, dryRun bool) error {
 		return printJSON(c.App.Writer, raw)
 	}
 	tell(c, asJSON, "%s: %s", f.Name, changeWords(p))
-	return nil
+	return tellUnbound(c, cl)
+}
+
+// tellUnbound names agents of a bind that there are none of.
+func tellUnbound(c *cli.Context, cl *client) error {
+	if c.Bool("remove") {
+		return nil
+	}
+	unknown, err := cl.unknownAgents(c.Context, c.StringSlice("agent"))
+	if len(unknown) > 0 {
+		tell(c, false, "note: not known, so far: %s", namesOf(unknown))
+	}
+	return err
 }
 
 func showConfigPreview(c *cli.Context, asJSON bool, p configPreview) error {

@@ -119,16 +119,46 @@ func showGroupPreview(c *cli.Context, cl *client, asJSON bool, body groupBody) e
 		}
 		rows[i] = []string{id, joins}
 	}
+	for _, id := range p.LeavingIDs {
+		rows = append(rows, []string{id, "leaves"})
+	}
 	printTable(c.App.Writer, []string{"AGENT", "CHANGE"}, rows)
 	fmt.Fprintf(c.App.Writer, "%d of %d agents", p.Total, p.Fleet)
 	if body.Name != "" {
 		fmt.Fprintf(c.App.Writer, ", %d join, %d leave", len(p.Joining), p.Leaving)
 	}
 	fmt.Fprintln(c.App.Writer, "; nothing was changed")
-	if note := everybody(body.Where, p.Total, p.Fleet); note != "" {
-		fmt.Fprintln(c.App.Writer, note)
+	return tellGroupNotes(c, cl, asJSON, body, p)
+}
+
+// tellGroupNotes points out what may not be meant.
+func tellGroupNotes(c *cli.Context, cl *client, asJSON bool, body groupBody, p groupPreview) error {
+	if asJSON {
+		return nil
 	}
-	return nil
+	for _, note := range p.notes(body) {
+		tell(c, asJSON, "%s", note)
+	}
+	unknown, err := cl.unknownAgents(c.Context, body.Agents)
+	if len(unknown) > 0 {
+		tell(c, asJSON, "note: not known, so far: %s", namesOf(unknown))
+	}
+	return err
+}
+
+// notes name the configs that come and go with the members, and members of whom
+// there are none, or all.
+func (p groupPreview) notes(body groupBody) (notes []string) {
+	if len(p.Configs) > 0 && len(p.Joining)+p.Leaving > 0 {
+		notes = append(notes, fmt.Sprintf("configs of the group: %s; who joins gets them, who leaves loses them and their files, unless they are bound otherwise", namesOf(p.Configs)))
+	}
+	if p.Total == 0 {
+		notes = append(notes, "note: no agent is a member")
+	}
+	if note := everybody(body.Where, p.Total, p.Fleet); note != "" {
+		notes = append(notes, note)
+	}
+	return notes
 }
 
 func groupsPutCommand() *cli.Command {
@@ -162,10 +192,10 @@ func groupsPutCommand() *cli.Command {
 				return printJSON(c.App.Writer, raw)
 			}
 			tell(c, asJSON, "%s: %d of %d agents, %d joined, %d left", body.Name, p.Total, p.Fleet, len(p.Joining), p.Leaving)
-			if note := everybody(body.Where, p.Total, p.Fleet); note != "" {
-				tell(c, asJSON, "%s", note)
+			if len(p.LeavingIDs) > 0 {
+				tell(c, asJSON, "left: %s", namesOf(p.LeavingIDs))
 			}
-			return nil
+			return tellGroupNotes(c, cl, asJSON, body, p)
 		}),
 	}
 }
@@ -175,10 +205,21 @@ func groupsDeleteCommand() *cli.Command {
 		Name: "delete", Usage: "delete a group that no config is bound to", ArgsUsage: "GROUP", Flags: serverFlags(outputFlag()),
 		Action: asking(1, 1, func(c *cli.Context, cl *client, asJSON bool) error {
 			name := c.Args().First()
+			raw, err := cl.list(c.Context, groupPath(name, "/agents"), "agent_ids", 0)
+			if err != nil {
+				return err
+			}
+			members, err := decodeRows[string](raw)
+			if err != nil {
+				return err
+			}
 			if err := cl.remove(c.Context, groupPath(name, ""), ""); err != nil {
 				return err
 			}
-			tell(c, asJSON, "%s: deleted", name)
+			tell(c, asJSON, "%s: deleted; it had %d agents", name, len(members))
+			if len(members) > 0 {
+				tell(c, asJSON, "left: %s", namesOf(members))
+			}
 			return nil
 		}),
 	}
@@ -191,6 +232,9 @@ func (c *client) previewGroup(ctx context.Context, body groupBody) (all groupPre
 		var p groupPreview
 		if err := c.json(ctx, "POST", "/v1/groups/preview", query, body, &p); err != nil {
 			return all, err
+		}
+		if query.Has("page_token") { // the first page had them, too
+			p.LeavingIDs, p.Configs = all.LeavingIDs, all.Configs
 		}
 		p.AgentIDs, p.Joining = append(all.AgentIDs, p.AgentIDs...), append(all.Joining, p.Joining...)
 		if all = p; p.NextToken == "" {

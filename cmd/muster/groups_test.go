@@ -60,10 +60,16 @@ func TestGroupIsPut(t *testing.T) {
 		{"web --where true", `{"total":12,"fleet":12,"joining":["a","b","c","d","e","f","g"]}`, 1, "", "7 of 12 agents; say --yes"},
 		{"web --where true --yes", `{"total":12,"fleet":12,"joining":["a","b","c","d","e","f","g"]}`, 0, `PUT  {"where":"true"}`, ""},
 		{"web --where x --dry-run", `{"total":2,"fleet":9,"agent_ids":["a1","a2"],"joining":["a2"],"leaving":4}`, 0, "", "2 of 9 agents, 1 join, 4 leave; nothing was changed"},
+		{"web --where x --yes", `{"total":0,"fleet":12,"leaving":2,"leaving_ids":["a3","a4"],"configs":["app"]}`, 0, `PUT  {"where":"x"}`,
+			"0 joined, 2 left\nleft: a3, a4\nconfigs of the group: app; who joins gets them, who leaves loses them and their files, unless they are bound otherwise\nnote: no agent is a member\n"},
+		{"web --where x --dry-run", `{"total":0,"fleet":12,"leaving":2,"leaving_ids":["a3","a4"],"configs":["app"]}`, 0, "", "a3     leaves\na4     leaves\n0 of 12 agents, 0 join, 2 leave; nothing was changed\nconfigs of the group: app;"},
+		{"web --where x", `{"total":0,"fleet":12,"leaving":7}`, 1, "", "7 of 12 agents; say --yes"},
+		{"web --agent a1,zz", `{"total":1,"fleet":9}`, 0, `PUT  {"agents":["a1","zz"]}`, "note: not known, so far: zz\n"},
 		{"web --tag env", `{}`, 1, "", "NAME=VALUE"},
 	} {
 		var bodies []string
 		f := &fakeService{t: t, answers: map[string]func(http.ResponseWriter, *http.Request){
+			"GET /v1/agents":          say(`{"agents":[{"id":"a1"}]}`),
 			"POST /v1/groups/preview": say(tc.preview), "PUT /v1/groups/web": noting(&bodies, `{"name":"web"}`),
 		}}
 		stdout, stderr, code := muster(t, f, append([]string{"groups", "put"}, strings.Fields(tc.args)...)...)
@@ -93,14 +99,15 @@ func TestGroupPreviewWalksItsPages(t *testing.T) {
 func TestDeletesSayWhatIsGone(t *testing.T) {
 	var bodies []string
 	f := &fakeService{t: t, answers: map[string]func(http.ResponseWriter, *http.Request){
-		"DELETE /v1/groups/web":    noting(&bodies, ""),
-		"DELETE /v1/agents/a1":     noting(&bodies, ""),
-		"DELETE /v1/configs/nginx": noting(&bodies, ""),
-		"GET /v1/configs/nginx":    say(`{"name":"nginx","etag":"e3","bindings":[{"fleet":true,"version":2}]}`),
-		"POST /v1/configs/preview": say(`{"total":0,"fleet":3,"changed":2,"changes":[{"agent_id":"a1","from_version":2},{"agent_id":"a2","from_version":2}]}`),
+		"GET /v1/groups/web/agents": say(`{"agent_ids":["a1","a2"]}`),
+		"DELETE /v1/groups/web":     noting(&bodies, ""),
+		"DELETE /v1/agents/a1":      noting(&bodies, ""),
+		"DELETE /v1/configs/nginx":  noting(&bodies, ""),
+		"GET /v1/configs/nginx":     say(`{"name":"nginx","etag":"e3","bindings":[{"fleet":true,"version":2}]}`),
+		"POST /v1/configs/preview":  say(`{"total":0,"fleet":3,"changed":2,"changes":[{"agent_id":"a1","from_version":2},{"agent_id":"a2","from_version":2}]}`),
 	}}
 	for args, want := range map[string]string{
-		"groups delete web": "web: deleted\n", "agents delete a1": "a1: deleted\n", "configs delete nginx": "nginx: deleted; +0/-2/~0 of 3 agents\n",
+		"groups delete web": "web: deleted; it had 2 agents\nleft: a1, a2\n", "agents delete a1": "a1: deleted\n", "configs delete nginx": "nginx: deleted; +0/-2/~0 of 3 agents\n",
 		"groups delete web -o json": "", "configs delete nginx --dry-run": "AGENT  FROM  TO\na1     2     -\na2     2     -\n+0/-2/~0 of 3 agents; nothing was changed\n",
 	} {
 		if stdout, stderr, code := muster(t, f, strings.Fields(args)...); code != 0 || stdout != want {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"time"
 )
 
@@ -84,4 +85,22 @@ func (c *client) events(ctx context.Context, query url.Values, after string) (io
 		return nil, err
 	}
 	return resp.Body, nil
+}
+
+// unknownAgents are those of ids that no agent has.
+func (c *client) unknownAgents(ctx context.Context, ids []string) (unknown []string, err error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	raw, err := c.list(ctx, "/v1/agents", "agents", 0)
+	if err != nil {
+		return nil, err
+	}
+	agents, err := decodeRows[agent](raw)
+	for _, id := range ids {
+		if !slices.ContainsFunc(agents, func(a agent) bool { return a.ID == id }) {
+			unknown = append(unknown, id)
+		}
+	}
+	return unknown, err
 }
