@@ -75,7 +75,7 @@ func (k *configs) instanceStatus(agent, name string, want *wantSet, o *holding) 
 	}
 	m := h.message(agent, wanted)
 	m.Kind, m.Name, m.Version, m.RunningVersion = musterv1.Config_INSTANCE, name, version, running
-	if wanted == 0 {
+	if wanted == 0 && (want.doc != 0 || k.toGo(want, h)) {
 		m.WantedVersion = deletedVersion
 	}
 	if err := k.desired.numbers.spoiled(want.doc); err != nil && wanted != 0 && wanted != running {

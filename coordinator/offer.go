@@ -135,10 +135,7 @@ func (k *configs) toGo(want *wantSet, h heldConfig) bool {
 	if want.version(h.kind, h.name) != 0 {
 		return false
 	}
-	if h.ours {
-		return true
-	}
-	return h.kind == musterv1.Config_PIPELINE && (k.catalog.given(h.kind, h.name, h.version) || k.catalog.given(h.kind, h.name, h.running))
+	return h.ours || k.wasGiven(h.kind, h.name, h.version) || k.wasGiven(h.kind, h.name, h.running)
 }
 
 // open reports whether an offer is not settled: one of that name is missing, or
