@@ -23,6 +23,7 @@ type Agent struct {
 	runID   string
 	startup time.Time
 	log     *slog.Logger
+	quiet   *slog.Logger // for what the coordinator says
 	metrics *metrics
 
 	lock      *os.File
@@ -88,6 +89,7 @@ func open(cfg Config) (*Agent, error) {
 		a.metrics.journalDamaged.Inc()
 		a.log.Error("journal damaged", "dir", cfg.Dir, "what", string(a.damage))
 	}
+	a.quiet = quietly(a.log)
 	a.outbox = newOutbox(a.outputs, a.log, a.metrics)
 	a.executor = newExecutor(cfg.Parallel)
 	a.executor.left, a.executor.start, a.executor.expire = a.left, a.start, a.expire
@@ -245,7 +247,7 @@ func (a *Agent) onRegistered(link Link, m *musterv1.Registered) error {
 	a.session.onRegistered(link, m)
 	a.outbox.use(link)
 	a.applier.use(link)
-	a.log.Info("registered", "addr", link.Addr(), "session", m.SessionId)
+	a.quiet.Info("registered", "addr", link.Addr(), "session", m.SessionId)
 	return nil
 }
 
@@ -283,14 +285,14 @@ func (a *Agent) onGoodbye(link Link, m *musterv1.Goodbye) error {
 func (a *Agent) onProbe(link Link, env *musterv1.Envelope) error {
 	a.session.hear(link)
 	if err := link.Reply(env, &musterv1.ProbeAck{}); err != nil {
-		a.log.Warn("probe not answered", "addr", link.Addr(), "err", err)
+		a.quiet.Warn("probe not answered", "addr", link.Addr(), "err", err)
 	}
 	return nil
 }
 
 func (a *Agent) onNack(link Link, env *musterv1.Envelope, m *musterv1.Nack) error {
 	a.session.hear(link)
-	a.log.Warn("refused by the coordinator", "type", m.Type, "reason", m.Reason, "detail", m.Detail, "field", m.Field)
+	a.quiet.Warn("refused by the coordinator", "type", m.Type, "reason", m.Reason, "detail", m.Detail, "field", m.Field)
 	switch {
 	case m.Type == targetType && m.Reason == musterv1.Nack_RETRY:
 		a.outbox.refused(m.Field)

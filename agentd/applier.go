@@ -19,6 +19,7 @@ type applier struct {
 	hooks hooks
 	store configStore
 	log   *slog.Logger
+	quiet *slog.Logger  // for what the coordinator says
 	retry time.Duration // after the first attempt that failed
 	steps func(string)  // called at each step; may be nil
 
@@ -48,7 +49,7 @@ func newApplier(cfg Config, root string, h hooks, log *slog.Logger) (*applier, e
 		return nil, err
 	}
 	a := &applier{
-		root: root, hooks: h, store: store, log: log, retry: cfg.retry, steps: cfg.steps,
+		root: root, hooks: h, store: store, log: log, quiet: quietly(log), retry: cfg.retry, steps: cfg.steps,
 		held: map[configKey]*heldConfig{}, fetches: map[configKey]*fetch{}, untold: map[configKey]bool{},
 		wake: make(chan struct{}, 1), full: make(chan struct{}, 1),
 	}
@@ -109,7 +110,7 @@ func (a *applier) onOffer(link Link, m *musterv1.ConfigOffer) error {
 	defer a.mu.Unlock()
 	h := a.heldLocked(key)
 	if h == nil {
-		a.log.Warn("config refused", "config", key.String(), "err", errFull)
+		a.quiet.Warn("config refused", "config", key.String(), "err", errFull)
 		_ = link.Send(&musterv1.ConfigFeedback{Configs: []*musterv1.ConfigStatus{{
 			Kind: m.Kind, Name: m.Name, Version: m.Version, Status: musterv1.ConfigStatus_FAILED, Reason: errFull.Error(),
 		}}})

@@ -37,7 +37,7 @@ func (a *Agent) onCancel(link Link, m *musterv1.Cancel) error {
 	case isOver:
 		a.log.Debug("cancel of a settled command", "cmd", m.CommandId)
 	case isMore: // unheard, it is sent again
-		a.log.Warn("no room to note a cancel", "cmd", m.CommandId)
+		a.quiet.Warn("no room to note a cancel", "cmd", m.CommandId)
 	}
 	return nil
 }

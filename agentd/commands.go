@@ -106,7 +106,7 @@ func plain(d *durationpb.Duration) *durationpb.Duration {
 
 func (a *Agent) busy(link Link, id string) {
 	a.metrics.busy.Inc()
-	a.log.Warn("busy", "cmd", id)
+	a.quiet.Warn("busy", "cmd", id)
 	_ = link.Send(&musterv1.Busy{CommandId: id, RetryAfter: durationpb.New(busyRetry)}) // unheard, it is sent again all the same
 }
 

@@ -18,6 +18,7 @@ import (
 // nothing is heard. It outlives its links; the sequence number goes on.
 type session struct {
 	log      *slog.Logger
+	quiet    *slog.Logger                  // for what the coordinator says
 	describe func(Link) *musterv1.Register // all but the sequence number
 	dealer   Dealer                        // may be nil
 
@@ -50,7 +51,7 @@ const (
 )
 
 func newSession(describe func(Link) *musterv1.Register, log *slog.Logger) *session {
-	return &session{log: log, describe: describe, interval: defaultInterval, wake: make(chan struct{}, 1)}
+	return &session{log: log, quiet: quietly(log), describe: describe, interval: defaultInterval, wake: make(chan struct{}, 1)}
 }
 
 // up begins on a new link.
@@ -162,7 +163,7 @@ func (s *session) onHeartbeatAck(link Link, m *musterv1.HeartbeatAck) {
 }
 
 func (s *session) onGoodbye(m *musterv1.Goodbye) {
-	s.log.Info("coordinator says goodbye", "reason", m.Reason, "retry_after", m.RetryAfter.AsDuration())
+	s.quiet.Info("coordinator says goodbye", "reason", m.Reason, "retry_after", m.RetryAfter.AsDuration())
 	s.holdOff(m.RetryAfter.AsDuration())
 }
 
@@ -173,7 +174,7 @@ func (s *session) onNack(link Link, m *musterv1.Nack) {
 	case m.Reason == musterv1.Nack_NOT_REGISTERED:
 		s.report(link)
 	case m.Reason == musterv1.Nack_REFUSED, m.Type == registerType && m.Reason != musterv1.Nack_RETRY:
-		s.log.Error("registration refused", "reason", m.Reason, "detail", m.Detail, "field", m.Field)
+		s.quiet.Error("registration refused", "reason", m.Reason, "detail", m.Detail, "field", m.Field)
 		s.holdOff(refusedHoldOff)
 		link.Close(errors.New("agent: registration refused: " + m.Detail))
 	case m.Type == registerType: // the coordinator is busy: on a later link
