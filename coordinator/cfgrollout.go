@@ -213,6 +213,11 @@ func (rs *configRollouts) readAgain(ctx context.Context) {
 	rows := rs.unread
 	rs.unread = nil
 	rs.mu.Unlock()
+	if len(rows) == 0 {
+		return
+	}
+	rs.deciding.Lock() // nobody supersedes what is put in force
+	defer rs.deciding.Unlock()
 	for _, kv := range rows {
 		now, err := rs.c.store.Get(ctx, spaceConfig, kv.Key)
 		if err != nil {

@@ -317,3 +317,41 @@ func TestConfigRolloutsOnAFlakyStore(t *testing.T) {
 		})
 	}
 }
+
+// TestUnreadConfigRolloutIsSuperseded: one whose targets cannot be read is not in
+// force, but in progress. Another one takes its place all the same, and the first
+// does not come back when it can be read.
+func TestUnreadConfigRolloutIsSuperseded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		s := &unreadable{Store: r.store}
+		r.store = s
+		r.start()
+		all := r.takers(4, nil)
+		v := r.version("app", "two")
+		id := r.roll(v, &musterv1.Rollout{Canary: "1", PauseBetween: lasting(time.Hour)}).Id
+		s.prefix.Store(targetsPrefix)
+		r.bounce(all)
+		if got := r.rollout(id); got.State != musterv1.ConfigRollout_RUNNING || !strings.Contains(got.StateReason, "could not be read") {
+			t.Errorf("got %v", got)
+		}
+		_, err := r.controlRollout(id, "abort")
+		wantReason(t, err, "ROLLOUT_NOT_READ", "")
+		next := r.roll(r.version("app", "three"), nil).Id
+		if got := r.rollout(id); got.State != musterv1.ConfigRollout_SUPERSEDED || got.EndTime == nil || !strings.Contains(got.StateReason, next) {
+			t.Errorf("got %v", got)
+		}
+		s.prefix.Store("")
+		r.wantRollout(next, musterv1.ConfigRollout_DONE, time.Minute)
+		time.Sleep(time.Hour)
+		if got := r.rollout(id); got.State != musterv1.ConfigRollout_SUPERSEDED {
+			t.Errorf("later it is %v", got)
+		}
+		if n := runs(all, "three"); n != 4 {
+			t.Errorf("%d run it", n)
+		}
+		leaveTakers(all)
+		r.stop()
+		r.store.Close()
+	})
+}

@@ -200,23 +200,49 @@ func (rs *configRollouts) store(ctx context.Context, row *musterv1.ConfigRollout
 
 // supersede returns the writes that end the rollout in progress of row's config.
 // deciding is held.
-func (rs *configRollouts) supersede(ctx context.Context, row *musterv1.ConfigRollout) ([]store.Op, error) {
+func (rs *configRollouts) supersede(ctx context.Context, row *musterv1.ConfigRollout) (ops []store.Op, err error) {
+	end := func(old *musterv1.ConfigRollout) {
+		old.State, old.EndTime = musterv1.ConfigRollout_SUPERSEDED, row.CreateTime
+		old.StateReason = fmt.Sprintf("by rollout %s of version %d", row.Id, row.Version)
+		ops = append(ops, putRollout(old))
+	}
 	rs.mu.Lock()
 	r := rs.of[row.Config]
 	rs.mu.Unlock()
-	if r == nil {
-		return nil, nil
+	if r != nil {
+		if err := rs.storeOutcome(ctx, r, true); err != nil {
+			return nil, err
+		}
+		old := rs.rowOf(r)
+		rs.mu.Lock()
+		old.Counts = r.shownCounts(true)
+		rs.mu.Unlock()
+		end(old)
 	}
-	if err := rs.storeOutcome(ctx, r, true); err != nil {
+	unread, err := rs.notInForce(ctx, row.Config, r)
+	if unread != nil {
+		end(unread)
+	}
+	return ops, err
+}
+
+// notInForce returns the rollout in progress that the store names for a config,
+// when it is not r, the one in force: its targets could not be read, or it is
+// stored and nobody knows yet.
+func (rs *configRollouts) notInForce(ctx context.Context, config string, r *configRollout) (*musterv1.ConfigRollout, error) {
+	head, _, err := rs.c.configs.stored(ctx, config)
+	if id := head.GetRolloutId(); err != nil || id == "" || r != nil && r.id == id {
 		return nil, err
 	}
-	old := rs.rowOf(r)
-	old.State, old.EndTime = musterv1.ConfigRollout_SUPERSEDED, row.CreateTime
-	old.StateReason = fmt.Sprintf("by rollout %s of version %d", row.Id, row.Version)
-	rs.mu.Lock()
-	old.Counts = r.shownCounts(true)
-	rs.mu.Unlock()
-	return []store.Op{putRollout(old)}, nil
+	kvs, err := rs.c.store.Get(ctx, spaceConfig, rolloutKey(head.RolloutId))
+	if err != nil || kvs[0].Rev == 0 {
+		return nil, err
+	}
+	row := &musterv1.ConfigRollout{}
+	if err := decode(kvs[0].Key, kvs[0].Value, row); err != nil || row.EndTime != nil {
+		return nil, nil // one that cannot be read keeps nobody from the next
+	}
+	return row, nil
 }
 
 // rollout returns a rollout as it is now, open or ended.
@@ -234,7 +260,13 @@ func (s *configRolloutService) rollout(ctx context.Context, id string) (*musterv
 		return nil, notFound("rollout", id)
 	}
 	row := &musterv1.ConfigRollout{}
-	return row, decode(kvs[0].Key, kvs[0].Value, row)
+	if err := decode(kvs[0].Key, kvs[0].Value, row); err != nil {
+		return nil, err
+	}
+	if row.EndTime == nil && row.StateReason == "" {
+		row.StateReason = "its agents could not be read; it is tried again"
+	}
+	return row, nil
 }
 
 // find returns a rollout that has not ended, or nil.
@@ -301,6 +333,9 @@ func (s *configRolloutService) control(ctx context.Context, req *musterv1.Contro
 		row, err := s.rollout(ctx, req.Id)
 		if err != nil {
 			return nil, err
+		}
+		if row.EndTime == nil {
+			return nil, fail(codes.Unavailable, "ROLLOUT_NOT_READ", fmt.Sprintf("rollout %s is in progress, but its agents could not be read; try again, or start another one in its place", req.Id))
 		}
 		return nil, fail(codes.FailedPrecondition, "ROLLOUT_ENDED", fmt.Sprintf("rollout %s has ended: it is %s", req.Id, row.State))
 	}
