@@ -44,6 +44,7 @@ type configRollout struct {
 	version    int32
 	groups     []string      // the bindings it is about; none: all
 	targets    []string      // sorted
+	answer     time.Duration // in which a target that is there must say a word
 	ended      chan struct{} // closed when it has ended
 
 	row      *musterv1.ConfigRollout // as it is stored; never changed, only replaced
@@ -59,7 +60,7 @@ type configRollout struct {
 	known   bool                    // all were looked at since it was read …
 	looked  time.Time               // … last at this time
 	head    *musterv1.Config        // whose bindings were looked at last
-	told    *musterv1.RolloutCounts // by the last event …
+	told    *musterv1.ConfigRollout // by the last event …
 	tellAt  time.Time               // … and not again before
 }
 
@@ -278,6 +279,9 @@ func (rs *configRollouts) read(row *musterv1.ConfigRollout) (*configRollout, err
 	r := &configRollout{id: row.Id, config: row.Config, kind: rs.c.configs.catalog.head(row.Config).GetKind(), version: row.Version, row: row, groups: row.Groups, targets: targets,
 		at: make([]rolloutPlace, len(targets)), unsure: map[int]rolloutWord{}, ended: make(chan struct{})}
 	if r.plan, err = rolloutPlan(row.Plan, len(targets)); err != nil {
+		return nil, err
+	}
+	if r.answer, err = rs.answerTime(ctx, r); err != nil {
 		return nil, err
 	}
 	for i := range r.at {

@@ -1,8 +1,13 @@
 package coordinator
 
 import (
+	"cmp"
+	"context"
 	"fmt"
 	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	musterv1 "github.com/musterhq/muster/proto/muster/v1"
 )
@@ -39,29 +44,56 @@ func (f *fleet) expected(id string, kind musterv1.Config_Kind) bool {
 	return (&holding{caps: a.row.Capabilities}).takes(kind)
 }
 
-// answerTime is how long an agent may say nothing of an offer before that is
-// shown. It may still be fetching, or run its programs: it is no failure.
-const answerTime = time.Minute
+// slowAnswer is how long an agent may say nothing of an offer before that is
+// shown. It may still be fetching, or run its programs: it is no failure yet.
+const slowAnswer = time.Minute
+
+const (
+	fetchTime = 10 * time.Minute // agents may take to get content
+	checkTime = 30 * time.Second // and a hook, when its version says nothing else
+)
+
+// answerTime is how long a target that is there may say nothing of the version:
+// to fetch it, to run both hooks, and a minute.
+func (rs *configRollouts) answerTime(ctx context.Context, r *configRollout) (time.Duration, error) {
+	hook := maxCheckTime // of a merged document: that of any config in it
+	if r.kind == musterv1.Config_PIPELINE {
+		v, err := rs.c.configs.version(ctx, configRef{r.config, r.version})
+		switch {
+		case status.Code(err) == codes.NotFound: // nobody will be offered it
+		case err != nil:
+			return 0, err
+		default:
+			hook = cmp.Or(v.File.GetTimeout().AsDuration(), checkTime)
+		}
+	}
+	return fetchTime + 2*hook + time.Minute, nil
+}
 
 // holdUp says what a rollout waits for that takes long, or may never come; "":
 // nothing. It is for a person, who may abort it.
 func (rs *configRollouts) holdUp(r *configRollout, now time.Time) string {
-	mute, away := held{}, held{}
+	var lost, mute, away held
 	n := r.counts()
 	for i, p := range r.at {
+		there := p.left || rs.c.configs.canTake(r.targets[i], r.kind)
 		switch {
 		case p.left:
-		case p.state == musterv1.RolloutTarget_OFFERED && now.Sub(p.offered) >= answerTime:
+		case p.state == musterv1.RolloutTarget_OFFERED && !there:
+			lost.add(r.targets[i])
+		case p.state == musterv1.RolloutTarget_OFFERED && now.Sub(p.offered) >= slowAnswer:
 			mute.add(r.targets[i])
-		case n.Offered == 0 && !p.reached() && !rs.c.configs.canTake(r.targets[i], r.kind):
+		case n.Offered == 0 && !p.reached() && !there:
 			away.add(r.targets[i])
 		}
 	}
 	switch {
+	case lost.n > 0:
+		return fmt.Sprintf("waiting for %s: it %s", lost, rs.c.fleet.whyNotOffered(lost.first, r.kind))
 	case mute.n > 0:
-		return fmt.Sprintf("waiting for %s: offered more than %v ago, and not answered", mute, answerTime)
+		return fmt.Sprintf("waiting for %s: offered more than %v ago, and not answered", mute, slowAnswer)
 	case n.Waiting > 0 && away.n == int(n.Waiting):
-		return fmt.Sprintf("waiting for %s: %s", away, rs.c.fleet.whyNotOffered(away.first, r.kind))
+		return fmt.Sprintf("waiting for %s: it %s", away, rs.c.fleet.whyNotOffered(away.first, r.kind))
 	}
 	return ""
 }
@@ -85,20 +117,20 @@ func (h held) String() string {
 	return fmt.Sprintf("%d agents, the first is %s", h.n, h.first)
 }
 
-// whyNotOffered says why an agent cannot be offered a config now.
+// whyNotOffered says why an agent cannot be offered a config now: "is OFFLINE".
 func (f *fleet) whyNotOffered(id string, kind musterv1.Config_Kind) string {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	switch a := f.agents[id]; {
 	case a == nil:
-		return "it is not known"
+		return "is not known"
 	case a.status != musterv1.Agent_ONLINE:
-		return "it is " + a.status.String()
+		return "is " + a.status.String()
 	case a.row.GetMaintenance():
-		return "it is under maintenance"
+		return "is under maintenance"
 	case !(&holding{caps: a.row.GetCapabilities()}).takes(kind):
-		return "it takes no " + kind.String() + " configs"
+		return "takes no " + kind.String() + " configs"
 	default:
-		return "it is being registered"
+		return "is being registered"
 	}
 }

@@ -135,9 +135,13 @@ func (rs *configRollouts) lookAt(r *configRollout, i int, p *rolloutPlace, heard
 			word = heard
 		}
 		p.judgeBack(word, s, gone)
+		p.mute, p.silent = false, now // when it is resumed it is asked again
 		return
 	}
 	p.back = false
+	if p.state == musterv1.RolloutTarget_OFFERED {
+		p.hear(s, r.version, rs.c.configs.canTake(agent, r.kind), r.answer, now)
+	}
 	p.judge(word, gone, r.plan.vanish, now, !r.known)
 	if was == musterv1.RolloutTarget_OFFERED && p.state != was && r.known {
 		r.plan.endedLocked(i, now)
@@ -150,10 +154,10 @@ func (rs *configRollouts) tell(r *configRollout) {
 	v, open := r.view(), rs.open[r.id] == r
 	rs.mu.Unlock()
 	now := time.Now()
-	if !open || now.Before(r.tellAt) || proto.Equal(r.told, v.Counts) {
+	if !open || now.Before(r.tellAt) || proto.Equal(r.told.GetCounts(), v.Counts) && r.told.GetStateReason() == v.StateReason {
 		return
 	}
-	r.told, r.tellAt = v.Counts, now.Add(rolloutTick)
+	r.told, r.tellAt = v, now.Add(rolloutTick)
 	rs.c.feed.publish(&musterv1.Event{Kind: "rollout", Rollout: v})
 }
 

@@ -16,6 +16,9 @@ type rolloutPlace struct {
 	back     bool      // it runs its earlier version again
 	previous int32     // that it ran when it was reached; 0: none
 	offered  time.Time // by this process
+	silent   time.Time // since when it is there, and owes a word
+	begun    bool      // it says APPLYING
+	mute     bool      // it owed a word for too long
 	applied  time.Time
 	reason   string
 }
@@ -51,6 +54,9 @@ func wordOf(s *musterv1.ConfigStatus, version int32) rolloutWord {
 // shortly after it has applied the version may well be lost of it.
 func (p *rolloutPlace) judge(w rolloutWord, gone, vanish time.Duration, now time.Time, first bool) {
 	was := p.state
+	if p.mute = p.mute && w.state == musterv1.RolloutTarget_OFFERED; p.mute {
+		w = rolloutWord{musterv1.RolloutTarget_FAILED, "it is there, and did not answer"}
+	}
 	p.state, p.reason = w.state, w.reason
 	if p.state == musterv1.RolloutTarget_APPLIED && was == musterv1.RolloutTarget_OFFERED && !first {
 		p.applied = now
@@ -62,6 +68,17 @@ func (p *rolloutPlace) judge(w rolloutWord, gone, vanish time.Duration, now time
 	if lost && gone >= vanish {
 		p.state, p.reason = musterv1.RolloutTarget_VANISHED, fmt.Sprintf("it cannot be reached for %s", vanish)
 	}
+}
+
+// hear keeps the time that an agent owes a word of the version: for as long as it
+// is there, from its offer, and once again when it says APPLYING.
+func (p *rolloutPlace) hear(s *musterv1.ConfigStatus, version int32, there bool, limit time.Duration, now time.Time) {
+	begun := s.GetVersion() == version
+	if !there || begun && !p.begun {
+		p.silent = now
+	}
+	p.begun = begun
+	p.mute = p.mute || there && now.Sub(p.silent) >= limit
 }
 
 // judgeBack works out whether a target runs its earlier version again. What it
@@ -92,7 +109,9 @@ func (r *configRollout) reach(offers *musterv1.RolloutOffers) {
 		if !ok || n >= len(offers.Previous) {
 			continue
 		}
-		r.at[i].state, r.at[i].previous, r.at[i].offered = musterv1.RolloutTarget_OFFERED, offers.Previous[n], time.Now()
+		p := &r.at[i]
+		p.state, p.previous, p.offered = musterv1.RolloutTarget_OFFERED, offers.Previous[n], time.Now()
+		p.silent = p.offered
 		r.unsure[i] = rolloutWord{}
 	}
 }

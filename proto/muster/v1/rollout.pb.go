@@ -94,9 +94,12 @@ const (
 	RolloutTarget_WAITING           RolloutTarget_State = 1
 	RolloutTarget_OFFERED           RolloutTarget_State = 2
 	RolloutTarget_APPLIED           RolloutTarget_State = 3
-	RolloutTarget_FAILED            RolloutTarget_State = 4 // or there, and silent for longer than content and hooks take
-	RolloutTarget_VANISHED          RolloutTarget_State = 5
-	RolloutTarget_SKIPPED           RolloutTarget_State = 6 // not reached, and the rollout has ended; by the bindings it may have the version since
+	// Or ONLINE all the time and without a word of the version for 10 minutes to
+	// fetch it, twice its timeout (of INSTANCE configs: 10 minutes) and a minute;
+	// the same again once it says APPLYING.
+	RolloutTarget_FAILED   RolloutTarget_State = 4
+	RolloutTarget_VANISHED RolloutTarget_State = 5
+	RolloutTarget_SKIPPED  RolloutTarget_State = 6 // not reached, and the rollout has ended; by the bindings it may have the version since
 )
 
 // Enum value maps for RolloutTarget_State.
