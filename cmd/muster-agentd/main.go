@@ -11,6 +11,7 @@ import (
 
 	"github.com/musterhq/muster/cmd/internal/agentcmd"
 	"github.com/musterhq/muster/cmd/internal/arguments"
+	"github.com/musterhq/muster/cmd/internal/release"
 	"github.com/musterhq/muster/cmd/internal/signals"
 )
 
@@ -30,7 +31,7 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 		Action:          func(c *cli.Context) error { return agentcmd.Run(c.Context, c) },
 		Writer:          stdout,
 		ErrWriter:       stderr,
-		HideVersion:     true,
+		Version:         release.Version(),
 		HideHelpCommand: true,
 		OnUsageError:    arguments.Refuse,
 		ExitErrHandler:  func(*cli.Context, error) {}, // main tells the error

@@ -22,6 +22,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/musterhq/muster/cmd/internal/arguments"
+	"github.com/musterhq/muster/cmd/internal/release"
 	"github.com/musterhq/muster/cmd/internal/simagent"
 )
 
@@ -42,7 +43,7 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 		Action:          load,
 		Writer:          stdout,
 		ErrWriter:       stderr,
-		HideVersion:     true,
+		Version:         release.Version(),
 		HideHelpCommand: true,
 		OnUsageError:    arguments.Refuse,
 		ExitErrHandler:  func(*cli.Context, error) {}, // main tells the error
@@ -59,7 +60,7 @@ func flags() []cli.Flag {
 		&cli.StringFlag{Name: "prefix", Usage: "agents are called `PREFIX` and a number", Value: "sim-", EnvVars: []string{"MUSTER_LOAD_PREFIX"}},
 		&cli.StringSliceFlag{Name: "tag", Usage: "tag `NAME=VALUE` of every agent; may be repeated, a comma separates several", EnvVars: []string{"MUSTER_LOAD_TAGS"}},
 		&cli.StringSliceFlag{Name: "type", Usage: "command `TYPE` that the agents can run; may be repeated", Value: cli.NewStringSlice("exec", "ping"), EnvVars: []string{"MUSTER_LOAD_TYPES"}},
-		&cli.DurationFlag{Name: "beat-interval", Usage: "beat each `TIME`, ±10 % (default: as the coordinator says)", EnvVars: []string{"MUSTER_LOAD_BEAT_INTERVAL"}},
+		&cli.DurationFlag{Name: "beat-interval", Usage: "beat each `TIME`, ±10 %", DefaultText: "as the coordinator says", EnvVars: []string{"MUSTER_LOAD_BEAT_INTERVAL"}},
 		&cli.DurationFlag{Name: "delay", Usage: "each command takes `TIME`", EnvVars: []string{"MUSTER_LOAD_DELAY"}},
 		&cli.BoolFlag{Name: "brief", Usage: "tell only how commands end, not that they are received and run", EnvVars: []string{"MUSTER_LOAD_BRIEF"}},
 		&cli.IntFlag{Name: "result-size", Usage: "each command gives `BYTES` of JSON as its result", EnvVars: []string{"MUSTER_LOAD_RESULT_SIZE"}},

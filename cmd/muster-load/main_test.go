@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/musterhq/muster/cmd/internal/arguments"
+	"github.com/musterhq/muster/cmd/internal/release"
 	"github.com/musterhq/muster/cmd/internal/simagent/coordtest"
 	"github.com/musterhq/muster/coordinator"
 	"github.com/musterhq/muster/coordinator/store"
@@ -224,5 +226,16 @@ func TestShares(t *testing.T) {
 		if got, err := shareOf("fail", text); err != nil || got != want {
 			t.Errorf("%q: %v, %v", text, got, err)
 		}
+	}
+}
+
+func TestHelpTellsOneDefaultAndTheVersion(t *testing.T) {
+	var out strings.Builder
+	app := newApp(&out, &out)
+	for _, flag := range arguments.Unclear("muster-load", app.Flags, nil) {
+		t.Errorf("two defaults: %s", flag)
+	}
+	if err := app.RunContext(t.Context(), []string{"muster-load", "--version"}); err != nil || out.String() != "muster-load version "+release.Version()+"\n" {
+		t.Errorf("%q, %v", out.String(), err)
 	}
 }

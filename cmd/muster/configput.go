@@ -18,13 +18,13 @@ func configsPutCommand() *cli.Command {
 		Flags: serverFlags(
 			&cli.StringFlag{Name: "kind", Usage: "`KIND` of a new config: pipeline, a file; or instance, a part of the agent's JSON document", Value: "pipeline", EnvVars: []string{"MUSTER_CONFIG_KIND"}},
 			&cli.StringFlag{Name: "description", Usage: "`TEXT` for people, of a new config", EnvVars: []string{"MUSTER_CONFIG_DESCRIPTION"}},
-			&cli.StringFlag{Name: "path", Usage: "`PATH` in the agent's config folder (default: the config's name)", EnvVars: []string{"MUSTER_CONFIG_PATH"}},
-			&cli.StringFlag{Name: "mode", Usage: "octal `MODE` of a new file (the agent's default: 0600)", EnvVars: []string{"MUSTER_CONFIG_MODE"}},
+			&cli.StringFlag{Name: "path", Usage: "`PATH` in the agent's config folder", DefaultText: "the config's name", EnvVars: []string{"MUSTER_CONFIG_PATH"}},
+			&cli.StringFlag{Name: "mode", Usage: "octal `MODE` of a new file", DefaultText: "the agent's: 0600", EnvVars: []string{"MUSTER_CONFIG_MODE"}},
 			&cli.StringFlag{Name: "check-cmd", Usage: "`COMMAND` that judges the staged file {}: words, or a JSON array; empty: none", EnvVars: []string{"MUSTER_CONFIG_CHECK_CMD"}},
 			&cli.StringFlag{Name: "reload-cmd", Usage: "`COMMAND` to run when the file is in place: words, or a JSON array; empty: none", EnvVars: []string{"MUSTER_CONFIG_RELOAD_CMD"}},
-			&cli.StringFlag{Name: "timeout", Usage: "`TIME` that each of both may take (the agent's default: 30s)", EnvVars: []string{"MUSTER_CONFIG_TIMEOUT"}},
+			&cli.StringFlag{Name: "timeout", Usage: "`TIME` that each of both may take", DefaultText: "the agent's: 30s", EnvVars: []string{"MUSTER_CONFIG_TIMEOUT"}},
 			&cli.StringFlag{Name: "note", Usage: "`WHY`, for those who read it later", EnvVars: []string{"MUSTER_CONFIG_NOTE"}},
-			&cli.IntFlag{Name: "base-version", Usage: "only if version `N` is still the latest", EnvVars: []string{"MUSTER_CONFIG_BASE_VERSION"}},
+			&cli.IntFlag{Name: "base-version", Usage: "only if version `N` is still the latest", DefaultText: "not checked", EnvVars: []string{"MUSTER_CONFIG_BASE_VERSION"}},
 			outputFlag()),
 		Action: asking(2, 2, putVersion),
 	}
@@ -155,7 +155,7 @@ func scopeFlags(more ...cli.Flag) []cli.Flag {
 		&cli.BoolFlag{Name: "fleet", Usage: "for every agent", EnvVars: []string{"MUSTER_BIND_FLEET"}},
 		&cli.StringSliceFlag{Name: "group", Aliases: []string{"g"}, Usage: "for the members of the `GROUP`; may be repeated, a comma separates several", EnvVars: []string{"MUSTER_BIND_GROUPS"}},
 		&cli.StringSliceFlag{Name: "agent", Usage: "for the agent with this `ID`; may be repeated, a comma separates several", EnvVars: []string{"MUSTER_BIND_AGENTS"}},
-		versionFlag("the version `N` (default: the latest)"),
+		versionFlag("the version `N`"),
 		&cli.BoolFlag{Name: "remove", Usage: "take the bindings away instead; who has none left deletes the file", EnvVars: []string{"MUSTER_BIND_REMOVE"}},
 	}, more...)
 }

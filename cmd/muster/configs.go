@@ -75,12 +75,12 @@ func configsVersionsCommand() *cli.Command {
 }
 
 func versionFlag(usage string) cli.Flag {
-	return &cli.IntFlag{Name: "version", Usage: usage, EnvVars: []string{"MUSTER_CONFIG_VERSION"}}
+	return &cli.IntFlag{Name: "version", Usage: usage, DefaultText: "the latest", EnvVars: []string{"MUSTER_CONFIG_VERSION"}}
 }
 
 func configsCatCommand() *cli.Command {
 	return &cli.Command{
-		Name: "cat", Usage: "the content of a version, as it is", ArgsUsage: "CONFIG", Flags: serverFlags(versionFlag("the version `N` (default: the latest)")),
+		Name: "cat", Usage: "the content of a version, as it is", ArgsUsage: "CONFIG", Flags: serverFlags(versionFlag("the version `N`")),
 		Action: func(c *cli.Context) error {
 			name, err := oneArgument(c, "CONFIG")
 			if err != nil {
@@ -117,8 +117,8 @@ func configsDiffCommand() *cli.Command {
 	return &cli.Command{
 		Name: "diff", Usage: "how two versions differ", ArgsUsage: "CONFIG",
 		Flags: serverFlags(
-			&cli.IntFlag{Name: "from", Usage: "version `N` (default: the one before --to)", EnvVars: []string{"MUSTER_DIFF_FROM"}},
-			&cli.IntFlag{Name: "to", Usage: "version `N` (default: the latest)", EnvVars: []string{"MUSTER_DIFF_TO"}}, outputFlag()),
+			&cli.IntFlag{Name: "from", Usage: "version `N`", DefaultText: "the one before --to", EnvVars: []string{"MUSTER_DIFF_FROM"}},
+			&cli.IntFlag{Name: "to", Usage: "version `N`", DefaultText: "the latest", EnvVars: []string{"MUSTER_DIFF_TO"}}, outputFlag()),
 		Action: asking(1, 1, func(c *cli.Context, cl *client, asJSON bool) error {
 			f, err := cl.config(c.Context, c.Args().First())
 			if err != nil {

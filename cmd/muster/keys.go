@@ -12,7 +12,7 @@ func keysCommand() *cli.Command {
 		keysListCommand("pending", "keys that wait for approval", "PENDING"),
 		keysListCommand("list", "all keys", ""),
 		keysDecideCommand("approve", "let the holder of a key in, as one agent",
-			&cli.StringFlag{Name: "id", Usage: "agent `ID` to bind the key to (default: the one it asks for)", EnvVars: []string{"MUSTER_KEY_AGENT"}}),
+			&cli.StringFlag{Name: "id", Usage: "agent `ID` to bind the key to", DefaultText: "the one it asks for", EnvVars: []string{"MUSTER_KEY_AGENT"}}),
 		keysDecideCommand("revoke", "shut the holder of a key out, and cut its link"))
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/musterhq/muster/cmd/internal/arguments"
+	"github.com/musterhq/muster/cmd/internal/release"
 	"github.com/musterhq/muster/cmd/internal/signals"
 )
 
@@ -49,7 +50,7 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 		Action:          unknownCommand,
 		Writer:          stdout,
 		ErrWriter:       stderr,
-		HideVersion:     true,
+		Version:         release.Version(),
 		HideHelpCommand: true,
 		OnUsageError:    arguments.Refuse,
 		ExitErrHandler:  func(*cli.Context, error) {}, // run tells the error and the exit code

@@ -6,6 +6,9 @@ import (
 	"testing"
 
 	"github.com/urfave/cli/v2"
+
+	"github.com/musterhq/muster/cmd/internal/arguments"
+	"github.com/musterhq/muster/cmd/internal/release"
 )
 
 func TestEveryFlagHasItsVariable(t *testing.T) {
@@ -85,5 +88,16 @@ func TestRolloutLineNamesWhomItWaitsFor(t *testing.T) {
 	r := configRollout{State: "RUNNING", StateReason: why, Counts: rolloutCounts{Total: 3, Waiting: 1, Applied: 2}}
 	if line := rolloutLine(r); !strings.Contains(line, why) {
 		t.Error(line)
+	}
+}
+
+func TestHelpTellsOneDefaultAndTheVersion(t *testing.T) {
+	var out strings.Builder
+	app := newApp(&out, &out)
+	for _, flag := range arguments.Unclear("muster", app.Flags, app.Commands) {
+		t.Errorf("two defaults: %s", flag)
+	}
+	if err := app.RunContext(t.Context(), []string{"muster", "--version"}); err != nil || out.String() != "muster version "+release.Version()+"\n" {
+		t.Errorf("%q, %v", out.String(), err)
 	}
 }

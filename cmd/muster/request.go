@@ -93,8 +93,8 @@ func requestFlags() []cli.Flag {
 		&cli.StringFlag{Name: "input", Usage: "input of the command as `JSON`; for exec, -- ARGV… writes it for you", EnvVars: []string{"MUSTER_RUN_INPUT"}},
 		&cli.StringFlag{Name: "name", Usage: "a `NAME` for people", EnvVars: []string{"MUSTER_RUN_NAME"}},
 		&cli.StringSliceFlag{Name: "label", Usage: "label `NAME=VALUE` to find the command by; may be repeated, a comma separates several", EnvVars: []string{"MUSTER_RUN_LABELS"}},
-		&cli.StringFlag{Name: "timeout", Usage: "`TIME` one run may take, such as 30s (the server's default: 10m)", EnvVars: []string{"MUSTER_RUN_TIMEOUT"}},
-		&cli.StringFlag{Name: "expires-in", Usage: "`TIME` within which it has to start (the server's default: 1h)", EnvVars: []string{"MUSTER_RUN_EXPIRES_IN"}},
+		&cli.StringFlag{Name: "timeout", Usage: "`TIME` one run may take, such as 30s", DefaultText: "the server's: 10m", EnvVars: []string{"MUSTER_RUN_TIMEOUT"}},
+		&cli.StringFlag{Name: "expires-in", Usage: "`TIME` within which it has to start", DefaultText: "the server's: 1h", EnvVars: []string{"MUSTER_RUN_EXPIRES_IN"}},
 		&cli.BoolFlag{Name: "idempotent", Usage: "it may be run again where it was interrupted", EnvVars: []string{"MUSTER_RUN_IDEMPOTENT"}},
 		&cli.StringFlag{Name: "when-offline", Usage: "`RULE` for agents that are offline: cancel or queue", Value: "cancel", EnvVars: []string{"MUSTER_RUN_WHEN_OFFLINE"}},
 		&cli.BoolFlag{Name: "wait-offline", Usage: "queue for agents that are offline and wait for them too", EnvVars: []string{"MUSTER_RUN_WAIT_OFFLINE"}},
@@ -102,7 +102,7 @@ func requestFlags() []cli.Flag {
 		&cli.StringFlag{Name: "batch", Usage: "at most `N` or N% of the targets at a time", EnvVars: []string{"MUSTER_RUN_BATCH"}},
 		&cli.StringFlag{Name: "max-failures", Usage: "halt after more than `N` or N% of the targets failed (default in a rollout: 0)", EnvVars: []string{"MUSTER_RUN_MAX_FAILURES"}},
 		&cli.StringFlag{Name: "pause-between", Usage: "`TIME` between the end of one target and the start of the next in its place", EnvVars: []string{"MUSTER_RUN_PAUSE_BETWEEN"}},
-		&cli.StringFlag{Name: "vanish-after", Usage: "`TIME` after which an agent that was sent the command and is gone counts as failed (the server's default: 60s)", EnvVars: []string{"MUSTER_RUN_VANISH_AFTER"}},
+		&cli.StringFlag{Name: "vanish-after", Usage: "`TIME` after which an agent that was sent the command and is gone counts as failed", DefaultText: "the server's: 60s", EnvVars: []string{"MUSTER_RUN_VANISH_AFTER"}},
 	}
 }
 

@@ -28,11 +28,11 @@ func rolloutCommands() *cli.Command {
 func planFlags(more ...cli.Flag) []cli.Flag {
 	return append([]cli.Flag{
 		&cli.StringSliceFlag{Name: "group", Aliases: []string{"g"}, Usage: "only what is bound to the `GROUP`; may be repeated, a comma separates several", EnvVars: []string{"MUSTER_ROLLOUT_GROUPS"}},
-		&cli.StringFlag{Name: "canary", Usage: "`N` or N% of the agents go first, alone", EnvVars: []string{"MUSTER_ROLLOUT_CANARY"}},
-		&cli.StringFlag{Name: "batch", Usage: "at most `N` or N% of the agents at a time", EnvVars: []string{"MUSTER_ROLLOUT_BATCH"}},
-		&cli.StringFlag{Name: "max-failures", Usage: "halt after more than `N` or N% of the agents failed (default: 0)", EnvVars: []string{"MUSTER_ROLLOUT_MAX_FAILURES"}},
+		&cli.StringFlag{Name: "canary", Usage: "`N` or N% of the agents go first, alone", DefaultText: "none", EnvVars: []string{"MUSTER_ROLLOUT_CANARY"}},
+		&cli.StringFlag{Name: "batch", Usage: "at most `N` or N% of the agents at a time", DefaultText: "all at once", EnvVars: []string{"MUSTER_ROLLOUT_BATCH"}},
+		&cli.StringFlag{Name: "max-failures", Usage: "halt after more than `N` or N% of the agents failed", DefaultText: "0", EnvVars: []string{"MUSTER_ROLLOUT_MAX_FAILURES"}},
 		&cli.StringFlag{Name: "pause-between", Usage: "`TIME` between the end of one agent and the start of the next in its place", EnvVars: []string{"MUSTER_ROLLOUT_PAUSE_BETWEEN"}},
-		&cli.StringFlag{Name: "vanish-after", Usage: "`TIME` after which an agent that was offered the version and is gone counts as failed (the server's default: 60s)", EnvVars: []string{"MUSTER_ROLLOUT_VANISH_AFTER"}},
+		&cli.StringFlag{Name: "vanish-after", Usage: "`TIME` after which an agent that was offered the version and is gone counts as failed", DefaultText: "the server's: 60s", EnvVars: []string{"MUSTER_ROLLOUT_VANISH_AFTER"}},
 		&cli.BoolFlag{Name: "keep-on-halt", Usage: "when it is halted, leave those reached as they are", EnvVars: []string{"MUSTER_ROLLOUT_KEEP_ON_HALT"}},
 		&cli.StringFlag{Name: "note", Usage: "`WHY`, for those who read it later", EnvVars: []string{"MUSTER_ROLLOUT_NOTE"}},
 		dryRunFlag("say how many it would reach, and change nothing"), yesFlag(), detachFlag(), waitOfflineFlag(), outputFlag(),
@@ -54,7 +54,7 @@ func planOf(c *cli.Context, version int) rolloutBody {
 func rolloutStartCommand() *cli.Command {
 	return &cli.Command{
 		Name: "start", Usage: "start a rollout and watch it", ArgsUsage: "CONFIG", Description: rolloutExits,
-		Flags: serverFlags(planFlags(versionFlag("the version `N` (default: the latest)"))...),
+		Flags: serverFlags(planFlags(versionFlag("the version `N`"))...),
 		Action: asking(1, 1, func(c *cli.Context, cl *client, asJSON bool) error {
 			name, n := c.Args().First(), c.Int("version")
 			if !c.IsSet("version") {
@@ -72,7 +72,7 @@ func rolloutStartCommand() *cli.Command {
 func configsRollbackCommand() *cli.Command {
 	return &cli.Command{
 		Name: "rollback", Usage: "bring an older version back: a rollout of it", ArgsUsage: "CONFIG --to N", Description: rolloutExits,
-		Flags: serverFlags(planFlags(&cli.IntFlag{Name: "to", Usage: "the version `N`", EnvVars: []string{"MUSTER_ROLLBACK_TO"}})...),
+		Flags: serverFlags(planFlags(&cli.IntFlag{Name: "to", Usage: "the version `N`", DefaultText: "none, it is needed", EnvVars: []string{"MUSTER_ROLLBACK_TO"}})...),
 		Action: asking(1, 1, func(c *cli.Context, cl *client, asJSON bool) error {
 			if !c.IsSet("to") {
 				return usagef("say which version: --to N; muster configs versions %s lists them", c.Args().First())

@@ -23,7 +23,7 @@ func runCommand() *cli.Command {
 			&cli.BoolFlag{Name: "dry-run", Usage: "say who would get it, and send nothing", EnvVars: []string{"MUSTER_RUN_DRY_RUN"}},
 			&cli.BoolFlag{Name: "yes", Usage: "more than half of the fleet is meant", EnvVars: []string{"MUSTER_RUN_YES"}},
 			&cli.BoolFlag{Name: "detach", Aliases: []string{"d"}, Usage: "print the command's id and do not wait", EnvVars: []string{"MUSTER_RUN_DETACH"}},
-			&cli.StringFlag{Name: "idempotency-key", Usage: "`KEY` that makes one command of several such runs (default: one for this run alone)", EnvVars: []string{"MUSTER_RUN_IDEMPOTENCY_KEY"}},
+			&cli.StringFlag{Name: "idempotency-key", Usage: "`KEY` that makes one command of several such runs", DefaultText: "one for this run alone", EnvVars: []string{"MUSTER_RUN_IDEMPOTENCY_KEY"}},
 			outputFlag(),
 		)...),
 		Action: func(c *cli.Context) error {

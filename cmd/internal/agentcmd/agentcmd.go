@@ -10,7 +10,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"strings"
 	"time"
 
@@ -20,6 +19,7 @@ import (
 	"github.com/musterhq/muster/agentd"
 	"github.com/musterhq/muster/bus"
 	"github.com/musterhq/muster/cmd/internal/keyfile"
+	"github.com/musterhq/muster/cmd/internal/release"
 )
 
 // Flags are those of an agent. Their variables begin with MUSTER_AGENT_, so that
@@ -31,12 +31,12 @@ func Flags() []cli.Flag {
 		&cli.StringFlag{Name: "server-key", Usage: "the coordinator's public `KEY`, as `muster up` prints it; then the link is encrypted", EnvVars: []string{"MUSTER_SERVER_KEY"}},
 		&cli.BoolFlag{Name: "insecure-southbound", Usage: "go to another host without encryption", EnvVars: []string{"MUSTER_AGENT_INSECURE_SOUTHBOUND"}},
 		&cli.StringFlag{Name: "data", Usage: "data folder `DIR`; made if it does not exist", Value: defaultData(), EnvVars: []string{"MUSTER_AGENT_DATA"}},
-		&cli.StringFlag{Name: "id", Usage: "agent `ID`, kept in the data folder (default: the host name)", EnvVars: []string{"MUSTER_AGENT_ID"}},
+		&cli.StringFlag{Name: "id", Usage: "agent `ID`, kept in the data folder", DefaultText: "the host name", EnvVars: []string{"MUSTER_AGENT_ID"}},
 		&cli.StringSliceFlag{Name: "tag", Usage: "tag `NAME=VALUE`; may be repeated, a comma separates several", EnvVars: []string{"MUSTER_AGENT_TAGS"}},
 		&cli.StringSliceFlag{Name: "tags-from-env", Usage: "a tag from the variable `NAME`, if it is set; may be repeated", EnvVars: []string{"MUSTER_AGENT_TAGS_FROM_ENV"}},
 		&cli.StringFlag{Name: "plugins", Usage: "folder `DIR` of plugins: each program in it is a command type", EnvVars: []string{"MUSTER_AGENT_PLUGINS"}},
 		&cli.StringSliceFlag{Name: "allow", Usage: "allow `WHAT`: exec, the built-in type that runs any program, or hooks, the programs that configs name; may be repeated", EnvVars: []string{"MUSTER_AGENT_ALLOW"}},
-		&cli.StringFlag{Name: "config-root", Usage: "folder `DIR` below which configs are put; it must exist (default: configs in the data folder)", EnvVars: []string{"MUSTER_AGENT_CONFIG_ROOT", "MUSTER_CONFIG_ROOT"}},
+		&cli.StringFlag{Name: "config-root", Usage: "folder `DIR` below which configs are put; it must exist", DefaultText: "configs in the data folder", EnvVars: []string{"MUSTER_AGENT_CONFIG_ROOT", "MUSTER_CONFIG_ROOT"}},
 		&cli.DurationFlag{Name: "stop-grace", Usage: "`TIME` that a program has between TERM and KILL", Value: 10 * time.Second, EnvVars: []string{"MUSTER_AGENT_STOP_GRACE"}},
 		&cli.StringFlag{Name: "log", Usage: "`LEVEL`: debug, info, warn or error", Value: "info", EnvVars: []string{"MUSTER_AGENT_LOG"}},
 	}
@@ -70,7 +70,7 @@ func Run(ctx context.Context, c *cli.Context) (err error) {
 	agent, err := agentd.New(agentd.Config{
 		Dir:        c.String("data"),
 		ID:         c.String("id"),
-		Version:    version(),
+		Version:    release.Version(),
 		Tags:       tags,
 		PluginDir:  c.String("plugins"),
 		Allow:      c.StringSlice("allow"),
@@ -177,12 +177,4 @@ func defaultData() string {
 		return "muster-agent-data"
 	}
 	return filepath.Join(home, ".local/share/muster-agent")
-}
-
-// version is that of this program, as far as its build knows.
-func version() string {
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		return strings.Trim(info.Main.Version, "()")
-	}
-	return "devel"
 }

@@ -81,3 +81,17 @@ func RefuseIn(commands []*cli.Command) {
 		RefuseIn(c.Subcommands)
 	}
 }
+
+// Unclear lists the flags, of commands and all below them, whose help tells more
+// than one default.
+func Unclear(path string, flags []cli.Flag, commands []*cli.Command) (unclear []string) {
+	for _, f := range flags {
+		if n := strings.Count(f.String(), "default:"); n > 1 {
+			unclear = append(unclear, path+" "+f.String())
+		}
+	}
+	for _, c := range commands {
+		unclear = append(unclear, Unclear(path+" "+c.Name, c.Flags, c.Subcommands)...)
+	}
+	return unclear
+}
