@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/musterhq/muster/bus"
@@ -51,7 +52,7 @@ type agent struct {
 type session struct {
 	id   string
 	peer *bus.Peer
-	late *time.Timer           // closes a link that does not register
+	late *time.Timer           // closes a link that does not register; nil: it has, or is gone
 	who  atomic.Pointer[agent] // nil until registered
 
 	tried      bool         // it has sent a Register; by its reader alone
@@ -241,8 +242,16 @@ func (f *fleet) view(id string) *musterv1.Agent {
 	return f.viewLocked(a)
 }
 
+// viewLocked shares with the row what is not of now, such as tags: events by the
+// thousand are views. Nobody may change that.
 func (f *fleet) viewLocked(a *agent) *musterv1.Agent {
-	v := proto.CloneOf(a.row)
+	v := &musterv1.Agent{}
+	row := a.row.ProtoReflect()
+	row.Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
+		v.ProtoReflect().Set(field, value)
+		return true
+	})
+	v.ProtoReflect().SetUnknown(row.GetUnknown())
 	v.Status, v.Left = a.status, a.parted
 	if seen := a.seen.Load(); seen > 0 {
 		v.LastSeen = timestamppb.New(f.at(seen))

@@ -209,7 +209,7 @@ func (c *Coordinator) admit(r registration) {
 	s.mu.Unlock()
 	c.configs.onRegister(a.id, s, m)
 	s.who.Store(a)
-	s.late.Stop()
+	s.inTime()
 	s.peer.Promote()
 	settled := c.recall(a.id, m.Commands)
 	err := s.peer.Reply(r.env, &musterv1.Registered{

@@ -48,9 +48,19 @@ func (c *Coordinator) onUp(p *bus.Peer) {
 	p.Attach(s)
 }
 
+// inTime ends the wait for a registration, and lets go of the timer.
+func (s *session) inTime() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.late != nil {
+		s.late.Stop()
+		s.late = nil
+	}
+}
+
 func (c *Coordinator) onDown(p *bus.Peer, why error) {
 	s := sessionOf(p)
-	s.late.Stop()
+	s.inTime()
 	a := s.registered()
 	if a == nil {
 		return
