@@ -3,6 +3,7 @@ package coordinator
 import (
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	musterv1 "github.com/musterhq/muster/proto/muster/v1"
@@ -73,6 +74,7 @@ func TestEventsTellWhatAConfigRolloutWaitsFor(t *testing.T) {
 		all[1].leave()
 		r.roll(r.version("app", "two"), nil)
 		time.Sleep(10 * time.Second)
+		synctest.Wait()
 		var last string
 		for _, e := range w.got {
 			last = e.Rollout.StateReason
