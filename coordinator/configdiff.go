@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -94,7 +95,11 @@ func fileChanges(a, b *musterv1.FileSpec) (changes []string) {
 		{"timeout", timeText(a), timeText(b)},
 	} {
 		if x.from != x.to {
-			changes = append(changes, fmt.Sprintf("%s: %s -> %s", x.field, orDefault(x.from), orDefault(x.to)))
+			unset := "(default)"
+			if strings.HasSuffix(x.field, "_cmd") {
+				unset = "(none)"
+			}
+			changes = append(changes, fmt.Sprintf("%s: %s -> %s", x.field, cmp.Or(x.from, unset), cmp.Or(x.to, unset)))
 		}
 	}
 	return changes
@@ -112,11 +117,4 @@ func timeText(f *musterv1.FileSpec) string {
 		return ""
 	}
 	return f.Timeout.AsDuration().String()
-}
-
-func orDefault(s string) string {
-	if s == "" {
-		return "(default)"
-	}
-	return s
 }

@@ -245,7 +245,7 @@ func TestDiffOfVersions(t *testing.T) {
 		if d := diff(1, 1); !d.Equal || d.Text != "" {
 			t.Errorf("diff %v", d)
 		}
-		if d := diff(1, 5); d.Equal || d.Text != "" || !slices.Equal(d.FileChanges, []string{"mode: (default) -> 0644", `check_cmd: (default) -> ["check" "{}"]`}) {
+		if d := diff(1, 5); d.Equal || d.Text != "" || !slices.Equal(d.FileChanges, []string{"mode: (default) -> 0644", `check_cmd: (none) -> ["check" "{}"]`}) {
 			t.Errorf("diff %v", d)
 		}
 	})
