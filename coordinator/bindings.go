@@ -57,6 +57,22 @@ func newBindings(heads map[string]*configHead) *bindings {
 	return out
 }
 
+// boundTo names the configs that are bound to a group, the first of them.
+func (k *catalog) boundTo(group string) (names []string) {
+	if group == "" {
+		return nil
+	}
+	for _, name := range k.names() {
+		if slices.ContainsFunc(k.head(name).GetBindings(), func(b *musterv1.Binding) bool { return b.Group == group }) {
+			names = append(names, name)
+		}
+		if len(names) == maxNamed {
+			break
+		}
+	}
+	return names
+}
+
 // effective is the binding that counts of a config for one agent.
 type effective struct {
 	boundConfig

@@ -247,11 +247,13 @@ func (r *rig) deleteConfig(name string) {
 	settle()
 }
 
+var everyStatus = []musterv1.ConfigStatus_Status{musterv1.ConfigStatus_UNSET, musterv1.ConfigStatus_APPLYING, musterv1.ConfigStatus_APPLIED, musterv1.ConfigStatus_FAILED, musterv1.ConfigStatus_DELETED}
+
 // statusOf is where a config stands on an agent, by ListConfigStatus.
 func (r *rig) statusOf(config, agent string) *musterv1.ConfigStatus {
 	r.t.Helper()
 	synctest.Wait()
-	resp, err := r.configs().ListConfigStatus(r.t.Context(), &musterv1.ListConfigStatusRequest{Config: config, PageSize: maxPage})
+	resp, err := r.configs().ListConfigStatus(r.t.Context(), &musterv1.ListConfigStatusRequest{Config: config, PageSize: maxPage, Statuses: everyStatus})
 	if err != nil {
 		r.t.Fatal(err)
 	}

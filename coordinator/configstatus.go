@@ -9,7 +9,8 @@ import (
 )
 
 // ListConfigStatus tells where a config stands on each agent that shall hold it,
-// or that holds it and shall not.
+// or that holds it and shall not. Those that have deleted it are told of only when
+// they are asked for.
 func (s *configService) ListConfigStatus(_ context.Context, req *musterv1.ListConfigStatusRequest) (*musterv1.ListConfigStatusResponse, error) {
 	head := s.c.configs.catalog.head(req.Config)
 	if head == nil {
@@ -29,9 +30,10 @@ func (s *configService) ListConfigStatus(_ context.Context, req *musterv1.ListCo
 	resp := &musterv1.ListConfigStatusResponse{}
 	for _, id := range ids[i:] {
 		st := s.c.configs.statusOf(id, head)
-		if st == nil || len(req.Statuses) > 0 && !slices.Contains(req.Statuses, st.Status) {
+		if st == nil || !isListed(st, req.Statuses) {
 			continue
 		}
+		s.c.configs.explainAbsence(id, st)
 		if len(resp.Statuses) == size || bytes > maxPageBytes {
 			resp.NextPageToken = pageToken(list, resp.Statuses[len(resp.Statuses)-1].AgentId)
 			break
@@ -40,6 +42,24 @@ func (s *configService) ListConfigStatus(_ context.Context, req *musterv1.ListCo
 		bytes += 300 + len(st.Reason)
 	}
 	return resp, nil
+}
+
+// isListed reports whether a status is among those that are asked for; none are
+// all but those of agents that have nothing to do with the config any more.
+func isListed(st *musterv1.ConfigStatus, asked []musterv1.ConfigStatus_Status) bool {
+	if len(asked) > 0 {
+		return slices.Contains(asked, st.Status)
+	}
+	return st.Status != musterv1.ConfigStatus_DELETED || st.WantedVersion > 0 || st.RunningVersion > 0
+}
+
+// explainAbsence gives a status without a reason the one why the agent does not
+// tell of what is wanted: it cannot be offered anything.
+func (k *configs) explainAbsence(agent string, m *musterv1.ConfigStatus) {
+	told := m.Version == m.WantedVersion && m.Status != musterv1.ConfigStatus_APPLYING && m.Status != musterv1.ConfigStatus_UNSET
+	if m.Reason == "" && m.WantedVersion != 0 && !told && !k.canTake(agent, m.Kind) {
+		m.Reason = "the agent " + k.c.fleet.whyNotOffered(agent, m.Kind)
+	}
 }
 
 // statusOf tells where a config stands on an agent, in the versions of the
@@ -124,22 +144,33 @@ func (s *configService) GetAgentConfigs(ctx context.Context, req *musterv1.GetAg
 	for _, e := range want.sources {
 		resp.Sources = append(resp.Sources, &musterv1.ConfigSource{Config: e.name, Binding: e.asBinding(req.AgentId)})
 	}
+	if err := k.showDocument(ctx, req.AgentId, want, resp); err != nil {
+		return nil, err
+	}
+	for _, m := range resp.Configs {
+		k.explainAbsence(req.AgentId, m)
+	}
+	return resp, nil
+}
+
+// showDocument adds an agent's merged document, or why there is none.
+func (k *configs) showDocument(ctx context.Context, agent string, want *wantSet, resp *musterv1.GetAgentConfigsResponse) error {
 	if want.doc == 0 {
-		return resp, nil
+		return nil
 	}
 	doc, err := k.document(ctx, want)
 	switch {
 	case err == nil:
 		resp.Instance = doc.content
 	case ctx.Err() != nil:
-		return nil, err
+		return err
 	case errors.As(err, new(unmergeable)):
 		explain(resp.Configs, err)
 	default: // the rest is worth to be seen
-		k.c.log.Error("instance document not merged", "agent", req.AgentId, "err", err)
+		k.c.log.Error("instance document not merged", "agent", agent, "err", err)
 		explain(resp.Configs, err)
 	}
-	return resp, nil
+	return nil
 }
 
 // explain gives the document the reason why it cannot be offered.

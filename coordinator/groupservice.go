@@ -202,8 +202,11 @@ func (s *groupService) ListGroupAgents(_ context.Context, req *musterv1.ListGrou
 	return &musterv1.ListGroupAgentsResponse{AgentIds: ids, NextPageToken: more}, err
 }
 
-// PreviewGroup says who would be in a group, and how that differs from the
-// stored one of that name, if there is one.
+// maxNamed bounds the leavers and the configs that a preview names.
+const maxNamed = 100
+
+// PreviewGroup says who would be in a group, how that differs from the stored
+// one of that name, if there is one, and which configs go with it.
 func (s *groupService) PreviewGroup(ctx context.Context, req *musterv1.PreviewGroupRequest) (*musterv1.PreviewGroupResponse, error) {
 	var f faults
 	row := f.members(req.Group)
@@ -221,10 +224,14 @@ func (s *groupService) PreviewGroup(ctx context.Context, req *musterv1.PreviewGr
 	now, _ := s.c.groups.members(row.Name)
 	resp := &musterv1.PreviewGroupResponse{Total: uint32(len(in)), Fleet: uint32(s.c.fleet.size())}
 	for _, id := range now {
-		if _, stays := slices.BinarySearch(in, id); !stays {
-			resp.Leaving++
+		if _, stays := slices.BinarySearch(in, id); stays {
+			continue
+		}
+		if resp.Leaving++; len(resp.LeavingIds) < maxNamed {
+			resp.LeavingIds = append(resp.LeavingIds, id)
 		}
 	}
+	resp.Configs = s.c.configs.catalog.boundTo(row.Name)
 	resp.AgentIds, resp.NextPageToken, err = pageOf(in, req.PageToken, "group preview", pageSize(req.PageSize))
 	if err != nil {
 		return nil, err
