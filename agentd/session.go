@@ -3,6 +3,7 @@ package agentd
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"sync"
@@ -10,6 +11,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/musterhq/muster/bus"
 	musterv1 "github.com/musterhq/muster/proto/muster/v1"
 )
 
@@ -37,7 +39,7 @@ type session struct {
 
 var (
 	errSilent   = errors.New("agent: nothing heard for three heartbeat intervals")
-	errStopping = errors.New("agent: stopping")
+	errStopping = fmt.Errorf("agent: stopping: %w", bus.ErrLeaving)
 )
 
 const (

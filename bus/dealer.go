@@ -81,7 +81,9 @@ func (d *Dealer) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		d.core.log.warn(endpoint+" "+err.Error(), "not connected", "endpoint", endpoint, "err", err)
+		if !errors.Is(err, ErrLeaving) {
+			d.core.log.warn(endpoint+" "+err.Error(), "not connected", "endpoint", endpoint, "err", err)
+		}
 		if !promoted.IsZero() && time.Since(promoted) >= goodLife {
 			failures = 0
 		}

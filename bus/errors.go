@@ -12,6 +12,9 @@ var (
 	ErrNoPeer = errors.New("bus: no such peer")
 	// ErrQueueFull means that the peer is there but does not keep up; see Peer.Drained.
 	ErrQueueFull = errors.New("bus: peer queue full")
+	// ErrLeaving, wrapped by what a link is closed with, says that its end is meant
+	// and no failure.
+	ErrLeaving = errors.New("bus: leaving")
 	// ErrHangUp, returned or wrapped by a callback, closes the link once what is queued was sent.
 	ErrHangUp = errors.New("bus: hang up")
 )

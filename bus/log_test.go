@@ -1,6 +1,8 @@
 package bus_test
 
 import (
+	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -68,4 +70,22 @@ func TestC005LogIsRateLimited(t *testing.T) {
 			t.Errorf("last line %q, want the number of those left out", lines.last())
 		}
 	})
+}
+
+// A link that its own side leaves is no failure to tell of.
+func TestLeavingIsNotLogged(t *testing.T) {
+	for cause, want := range map[error]bool{fmt.Errorf("stopping: %w", bus.ErrLeaving): false, errors.New("silent"): true} {
+		synctest.Test(t, func(t *testing.T) {
+			s := buildStation(t, bus.Config{})
+			s.serve(newNet(s))
+			var lines lineCounter
+			mux := bus.NewMux()
+			mux.Up = func(p *bus.Peer) { p.Close(cause) }
+			run(t, bus.NewDealer(bus.Config{Log: lines.logger()}, mux, []string{"mem"}, bus.Null(), s.dial).Run)
+			time.Sleep(time.Minute)
+			if got := lines.count() > 0; got != want {
+				t.Errorf("%v: told %v, want %v: %s", cause, got, want, lines.last())
+			}
+		})
+	}
 }

@@ -107,7 +107,7 @@ func fileChanges(a, b *musterv1.FileSpec) (changes []string) {
 
 func argvText(argv []string) string {
 	if len(argv) == 0 {
-		return ""
+		return "(none)"
 	}
 	return fmt.Sprintf("%q", argv)
 }

@@ -2,10 +2,13 @@ package northbound
 
 import (
 	"net/http"
+	"regexp"
 	"strings"
 
 	"github.com/labstack/echo/v4"
 )
+
+var bareETag = regexp.MustCompile(`^[0-9A-Za-z_-]+$`)
 
 // condition is what must hold for a change of a resource: it is as the client
 // last saw it, it exists, or it does not.
@@ -39,7 +42,7 @@ func readCondition(c echo.Context) (condition, error) {
 	}
 	etag, ok := unquoteETag(match)
 	if !ok {
-		return given, badCondition(`If-Match must be one ETag as it was answered, such as "abc" with its quotes, or *`)
+		return given, badCondition(`If-Match must be one ETag as it was answered, such as "abc", or *`)
 	}
 	return condition{ifMatch: etag}, nil
 }
@@ -69,9 +72,13 @@ func oneHeader(c echo.Context, name string) (string, error) {
 	return strings.TrimSpace(given[0]), nil
 }
 
-// unquoteETag is false for a list, a weak one and "*" in quotes, which the
-// coordinator would take for any.
+// unquoteETag takes an ETag as its header has it, and bare, as the body has it. It
+// is false for a list, a weak one and "*" in quotes, which the coordinator would
+// take for any.
 func unquoteETag(text string) (string, bool) {
+	if bareETag.MatchString(text) {
+		return text, true
+	}
 	inner, opened := strings.CutPrefix(text, `"`)
 	inner, closed := strings.CutSuffix(inner, `"`)
 	ok := opened && closed && inner != "" && inner != "*" && !strings.Contains(inner, `"`)

@@ -22,7 +22,7 @@ func TestBadConditionsPutNothing(t *testing.T) {
 	}
 	n := serve(t, fake)
 	for _, headers := range []string{
-		"If-Match: e1", `If-Match: W/"e1"`, `If-Match: "e1", "e2"`, `If-Match: "e1"` + "\r\n" + `If-Match: "e2"`, `If-Match: ""`, `If-Match: "*"`, "If-Match:",
+		"If-Match: e1, e2", "If-Match: W/e1", `If-Match: e1"`, `If-Match: W/"e1"`, `If-Match: "e1", "e2"`, `If-Match: "e1"` + "\r\n" + `If-Match: "e2"`, `If-Match: ""`, `If-Match: "*"`, "If-Match:",
 		`If-Match: "`, `If-Match: "a b"`, "If-Match: \"\xc3\xa9\"", `If-Match: "a"b"`, `If-None-Match: "e1"`, "If-None-Match:", "If-None-Match: *\r\nIf-Match: *",
 		"If-None-Match: *, *",
 	} {
@@ -30,6 +30,22 @@ func TestBadConditionsPutNothing(t *testing.T) {
 			c := n.dial(t)
 			c.send(t, "PUT "+path+" HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer a\r\n"+headers+"\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}")
 			c.answer(t, "PUT").want(t, 400, "INVALID_CONDITION")
+		}
+	}
+}
+
+// The header of an answer has its ETag in quotes, the body has it bare.
+func TestETagIsTakenAsItWasShown(t *testing.T) {
+	fake := working()
+	var asked string
+	fake.groups.put = func(r *musterv1.PutGroupRequest) (*musterv1.Group, error) {
+		asked = r.GetIfMatch()
+		return &musterv1.Group{}, nil
+	}
+	s := service(t, fake)
+	for _, header := range []string{`If-Match: "e-1"`, "If-Match: e-1", "If-Match: *"} {
+		if got := s.do(t, "PUT", "/v1/groups/web", "{}", header); got.status != 200 || asked != strings.Trim(strings.TrimPrefix(header, "If-Match: "), `"`) {
+			t.Errorf("%s: %d, asked for %q", header, got.status, asked)
 		}
 	}
 }

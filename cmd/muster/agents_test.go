@@ -49,6 +49,15 @@ func TestAgentsMaintenance(t *testing.T) {
 	}
 }
 
+func TestAgentsListMarksADouble(t *testing.T) {
+	f := &fakeService{t: t, answers: map[string]func(http.ResponseWriter, *http.Request){
+		"GET /v1/agents": say(`{"agents":[{"id":"a1","status":"ONLINE","conflict":{"address":"10.0.0.1:5"}}]}`),
+	}}
+	if stdout, _, code := muster(t, f, "agents", "list"); code != 0 || !strings.Contains(stdout, "ONLINE (conflict)") {
+		t.Errorf("exit %d: %s", code, stdout)
+	}
+}
+
 func TestAgentShowTellsItsGroupsAndItsDouble(t *testing.T) {
 	f := &fakeService{t: t, answers: map[string]func(http.ResponseWriter, *http.Request){
 		"GET /v1/agents/a1": say(`{"id":"a1","status":"OFFLINE","left":true,"groups":["eu","web"],"conflict":{"address":"10.0.0.1:5","refused_address":"10.0.0.2:6","time":"2026-11-30T06:33:20Z"}}`),

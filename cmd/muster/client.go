@@ -177,7 +177,10 @@ func ifMatch(etag string) http.Header {
 	if etag == "" {
 		return nil
 	}
-	return http.Header{"If-Match": {strconv.Quote(etag)}}
+	if etag == "*" {
+		return http.Header{"If-Match": {etag}}
+	}
+	return http.Header{"If-Match": {strconv.Quote(strings.Trim(etag, `"`))}} // as show tells it, or as the header has it
 }
 
 // list walks the pages of a collection, at most limit rows (0: all).

@@ -95,6 +95,17 @@ func bindingList(bindings []binding) string {
 	return strings.Join(words, ", ")
 }
 
+// scopesOf lists for whom a version is wanted.
+func (c config) scopesOf(version int) string {
+	var scopes []binding
+	for _, b := range c.Bindings {
+		if b.Version == version {
+			scopes = append(scopes, b.scope())
+		}
+	}
+	return bindingList(scopes)
+}
+
 type configCounts struct {
 	Total    int `json:"total"`
 	Applied  int `json:"applied"`

@@ -67,8 +67,14 @@ func configsVersionsCommand() *cli.Command {
 			if err != nil {
 				return err
 			}
-			return showRows(c, asJSON, "versions", raw, []string{"VERSION", "SIZE", "SHA256", "PATH", "NOTE", "CREATED"}, func(v configVersion) []string {
-				return []string{strconv.Itoa(v.Version), strconv.Itoa(v.Size), v.SHA256[:min(12, len(v.SHA256))], v.File.Path, cut(v.Note, 40), moment(v.CreateTime)}
+			var f config
+			if !asJSON {
+				if f, err = cl.config(c.Context, c.Args().First()); err != nil {
+					return err
+				}
+			}
+			return showRows(c, asJSON, "versions", raw, []string{"VERSION", "SIZE", "SHA256", "PATH", "NOTE", "CREATED", "BOUND TO"}, func(v configVersion) []string {
+				return []string{strconv.Itoa(v.Version), strconv.Itoa(v.Size), v.SHA256[:min(12, len(v.SHA256))], v.File.Path, cut(v.Note, 40), moment(v.CreateTime), f.scopesOf(v.Version)}
 			})
 		}),
 	}

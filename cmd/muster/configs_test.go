@@ -27,7 +27,7 @@ func TestConfigsAreShown(t *testing.T) {
 	for args, want := range map[string]string{
 		"configs list":                       "nginx   PIPELINE  3       fleet version 2, group web version 3  applied 7, failed 2\n",
 		"configs show nginx":                 "bound to    fleet version 2\nbound to    group web version 3\nagents      applied 7, failed 2\n",
-		"configs versions nginx":             "3        12    001122334455  n.conf  why   -\n",
+		"configs versions nginx":             "3        12    001122334455  n.conf  why   -        group web\n",
 		"configs cat nginx":                  "a\x1b\r\n", // as it is
 		"configs cat nginx --version 1":      "one",
 		"configs diff nginx":                 "mode: 0600 -> 0644\n--- a\n+++ b\n-x\n+·[31my\n",

@@ -211,7 +211,7 @@ func readYAML(root *os.Root, name string, out any) error {
 	dec := yaml.NewDecoder(bytes.NewReader(b))
 	dec.KnownFields(true)
 	if err := dec.Decode(out); err != nil && !errors.Is(err, io.EOF) { // an empty file says nothing
-		return fmt.Errorf("%s: %w", path, err)
+		return fmt.Errorf("%s: %w", path, plainYAML(err))
 	}
 	if err := dec.Decode(new(any)); !errors.Is(err, io.EOF) {
 		return fmt.Errorf("%s: one document is wanted, there is more", path)

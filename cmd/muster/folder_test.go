@@ -63,8 +63,8 @@ func TestBadFoldersAreRefused(t *testing.T) {
 	}{
 		{nil, "nothing to apply"},
 		{map[string]string{"configs/README": "x"}, "nothing to apply"},
-		{map[string]string{"groups.yaml": "web: true"}, "groups.yaml: "},
-		{map[string]string{"groups.yaml": "- name: web\n  were: x"}, "field were not found"},
+		{map[string]string{"groups.yaml": "web: true"}, "groups.yaml: line 1: this is a mapping; want a list, each of it a mapping of name, description, where, agents"},
+		{map[string]string{"groups.yaml": "- name: web\n  were: x"}, "groups.yaml: line 2: field were is not known; known are name, description, where, agents"},
 		{map[string]string{"groups.yaml": "- name: web\n- name: web"}, `group "web" is there twice`},
 		{map[string]string{"groups.yaml": "- name: web\n  name: db"}, "already defined"},
 		{map[string]string{"groups.yaml": "- name: web\n---\n- name: db"}, "one document"},
@@ -76,9 +76,11 @@ func TestBadFoldersAreRefused(t *testing.T) {
 		{map[string]string{"configs/a.yaml": good + "bindings: {groups: [a, a]}"}, "group a is bound twice"},
 		{map[string]string{"configs/a.yaml": good, "configs/b.yaml": good + "file: {path: a}"}, `configs "a" and "b" have the same path, a`},
 		{map[string]string{"configs/a.yaml": "kind: instance\n" + good, "configs/instance.yaml": good}, "have the same path, instance"},
-		{map[string]string{"configs/a.yaml": good + "bindings: [fleet]"}, "a.yaml: yaml: "},
-		{map[string]string{"configs/a.yaml": good + "rollout: {canry: 1}"}, "field canry not found"},
-		{map[string]string{"configs/a.yaml": good + "name: b"}, "field name not found"},
+		{map[string]string{"configs/a.yaml": good + "bindings: [fleet]"}, "configs/a.yaml: line 2: this is a list; want a mapping of fleet, groups, agents"},
+		{map[string]string{"configs/a.yaml": good + "keep_on_halt: maybe"}, "line 2: this is a text `maybe`; want true or false"},
+		{map[string]string{"configs/a.yaml": good + "bindings: {groups: web}"}, "line 2: this is a text `web`; want a list, each of it a text"},
+		{map[string]string{"configs/a.yaml": good + "rollout: {canry: 1}"}, "line 2: field canry is not known; known are canary, batch"},
+		{map[string]string{"configs/a.yaml": good + "name: b"}, "line 2: field name is not known; known are kind, description, bindings, file, content_file, content, note, rollout, keep_on_halt"},
 	} {
 		if _, err := readFolder(writeFolder(t, tc.files)); err == nil || !strings.Contains(err.Error(), tc.says) {
 			t.Errorf("%v: %v, want %q", tc.files, err, tc.says)

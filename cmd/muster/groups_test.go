@@ -56,6 +56,7 @@ func TestGroupIsPut(t *testing.T) {
 		{"web --where os==\"linux\" -l env=prod --agent a1,a2 --agent a3 --description d", `{"total":2,"fleet":9,"joining":["a1"],"leaving":1}`, 0,
 			`PUT  {"description":"d","where":"(os==\"linux\") \u0026\u0026 tags[\"env\"] == \"prod\"","agents":["a1","a2","a3"]}`, "web: 2 of 9 agents, 1 joined, 1 left"},
 		{"web --where os==\"linux\" --if-match e1", `{"total":2,"fleet":9}`, 0, `PUT "e1" {"where":"os==\"linux\""}`, ""},
+		{"web --where os==\"linux\" --if-match \"e1\"", `{"total":2,"fleet":9}`, 0, `PUT "e1" {"where":"os==\"linux\""}`, ""},
 		{"web --where id!=\"\"", `{"total":9,"fleet":9}`, 0, `PUT  {"where":"id!=\"\""}`, "all 9 agents are members"},
 		{"web --where true", `{"total":12,"fleet":12,"joining":["a","b","c","d","e","f","g"]}`, 1, "", "7 of 12 agents; say --yes"},
 		{"web --where true --yes", `{"total":12,"fleet":12,"joining":["a","b","c","d","e","f","g"]}`, 0, `PUT  {"where":"true"}`, ""},

@@ -51,6 +51,9 @@ func (a agent) state() string {
 	if a.Maintenance {
 		text += " (maintenance)"
 	}
+	if a.Conflict != nil {
+		text += " (conflict)"
+	}
 	return text
 }
 
