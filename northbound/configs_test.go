@@ -127,7 +127,10 @@ func TestConfigStatusIsShown(t *testing.T) {
 		t.Errorf("asked for %v", asked)
 	}
 	s.do(t, "GET", "/v1/configs/nginx/status?status=failed", "").want(t, 400, "INVALID_PARAMETER")
-	s.do(t, "GET", "/v1/configs/nginx/status?status=UNSET", "").want(t, 400, "INVALID_PARAMETER")
+	s.do(t, "GET", "/v1/configs/nginx/status?status=LOST", "").want(t, 400, "INVALID_PARAMETER")
+	if got := s.do(t, "GET", "/v1/configs/nginx/status?status=UNSET", ""); got.status != 200 {
+		t.Errorf("UNSET is a status: %d %s", got.status, got.body)
+	}
 	if got := s.do(t, "GET", "/v1/agents/a1/configs", ""); string(got.body) !=
 		`{"configs":[`+shown+`],"instance":{"n":9007199254740993},"sources":[{"config":"a1-base","binding":{"fleet":true,"version":4}}]}` {
 		t.Errorf("got %d %s", got.status, got.body)

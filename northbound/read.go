@@ -263,7 +263,7 @@ func (r *reader) enum(ed protoreflect.EnumDescriptor) (protoreflect.Value, error
 // valueNames are the values of an enum that may be given.
 func valueNames(ed protoreflect.EnumDescriptor) (names []string) {
 	for i := range ed.Values().Len() {
-		if v := ed.Values().Get(i); v.Number() != 0 {
+		if v := ed.Values().Get(i); !strings.HasSuffix(string(v.Name()), "UNSPECIFIED") {
 			names = append(names, string(v.Name()))
 		}
 	}

@@ -183,7 +183,7 @@ var statusTitles = []string{"AGENT", "STATUS", "VERSION", "RUNNING", "WANTED", "
 func configsStatusCommand() *cli.Command {
 	return &cli.Command{
 		Name: "status", Usage: "where a config stands on each agent", ArgsUsage: "CONFIG",
-		Flags: serverFlags(&cli.StringSliceFlag{Name: "status", Usage: "only those with the `STATUS`: applying, applied, failed or deleted; a comma separates several", EnvVars: []string{"MUSTER_CONFIG_STATUS"}}, outputFlag()),
+		Flags: serverFlags(&cli.StringSliceFlag{Name: "status", Usage: "only those with the `STATUS`: unset, applying, applied, failed or deleted; a comma separates several", EnvVars: []string{"MUSTER_CONFIG_STATUS"}}, outputFlag()),
 		Action: asking(1, 1, func(c *cli.Context, cl *client, asJSON bool) error {
 			query := url.Values{}
 			if statuses := c.StringSlice("status"); len(statuses) > 0 {
