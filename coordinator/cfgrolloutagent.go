@@ -91,11 +91,21 @@ func (rs *configRollouts) holdUp(r *configRollout, now time.Time) string {
 	case lost.n > 0:
 		return fmt.Sprintf("waiting for %s: it %s", lost, rs.c.fleet.whyNotOffered(lost.first, r.kind))
 	case mute.n > 0:
-		return fmt.Sprintf("waiting for %s: offered more than %v ago, and not answered", mute, slowAnswer)
+		return fmt.Sprintf("waiting for %s: offered more than %v ago, %s", mute, slowAnswer, rs.lastWord(r, mute.first))
 	case n.Waiting > 0 && away.n == int(n.Waiting):
 		return fmt.Sprintf("waiting for %s: it %s", away, rs.c.fleet.whyNotOffered(away.first, r.kind))
 	}
 	return ""
+}
+
+// lastWord is what an agent says of the version, although that is no end: its file
+// may be gone from the host.
+func (rs *configRollouts) lastWord(r *configRollout, agent string) string {
+	s := rs.statusOf(r, agent)
+	if s.GetVersion() != r.version {
+		return "and not answered"
+	}
+	return cutText(fmt.Sprintf("and says %s with version %d running: %s", s.Status, s.RunningVersion, s.Reason), maxReason/2)
 }
 
 // held is agents that a rollout waits for.

@@ -100,6 +100,10 @@ func TestConfigRolloutSaysWhatItWaitsFor(t *testing.T) {
 		}
 		time.Sleep(10 * time.Minute)
 		wantReason(id, "1 agent", "p000", "not answered")
+		all[0].say(&musterv1.ConfigFeedback{Configs: []*musterv1.ConfigStatus{{
+			Kind: musterv1.Config_PIPELINE, Name: "app", Version: v, Status: musterv1.ConfigStatus_UNSET, Reason: "removed on the host"}}})
+		time.Sleep(2 * time.Second)
+		wantReason(id, "p000", "UNSET", "removed on the host")
 
 		all[0].leave()
 		time.Sleep(time.Hour)
