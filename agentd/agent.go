@@ -198,7 +198,7 @@ func (a *Agent) describe(link Link) *musterv1.Register {
 		Attributes:   attrs,
 		Tags:         a.cfg.Tags,
 		StartupTime:  timestamp(a.startup),
-		Capabilities: uint64(capabilities),
+		Capabilities: a.capabilities(),
 		Journal:      a.journal.position(),
 		Commands:     a.ledger.commands(),
 	}
@@ -212,6 +212,15 @@ func (a *Agent) describe(link Link) *musterv1.Register {
 
 const capabilities = musterv1.AgentCapability_ACCEPTS_COMMANDS | musterv1.AgentCapability_ANSWERS_PROBES |
 	musterv1.AgentCapability_ACCEPTS_PIPELINE_CONFIGS | musterv1.AgentCapability_ACCEPTS_INSTANCE_CONFIGS
+
+// capabilities are the bits of what this agent does (N52).
+func (a *Agent) capabilities() uint64 {
+	all := capabilities
+	if a.allowed(hooksAllowed) {
+		all |= musterv1.AgentCapability_RUNS_HOOKS
+	}
+	return uint64(all)
+}
 
 // fit makes a Register no longer than a coordinator takes. What plugins say of
 // themselves can be left out; of commands that do not fit the coordinator asks

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -61,6 +62,19 @@ func TestAgentRegistersInFull(t *testing.T) {
 		r.Attributes.Hostname == "" || r.Attributes.Os != "linux" || r.Journal.Epoch == "" || r.SequenceNum != 1 || r.Capabilities&15 != 15 ||
 		r.StartupTime == nil || fmt.Sprint(r.CommandTypes) != "[ping exec]" || r.Attributes.Extras["journal_damage"] != "" {
 		t.Errorf("got %v", r)
+	}
+}
+
+// TestAgentTellsWhetherItRunsHooks: nobody else can know.
+func TestAgentTellsWhetherItRunsHooks(t *testing.T) {
+	for _, allow := range [][]string{nil, {"exec"}, {"exec", "hooks"}} {
+		n := bustest.NewNet()
+		c := serve(t, n)
+		runAgent(t, n, Config{Dir: t.TempDir(), ID: "web-1", Allow: allow})
+		runs := c.registered(t).Capabilities&uint64(musterv1.AgentCapability_RUNS_HOOKS) != 0
+		if runs != slices.Contains(allow, "hooks") {
+			t.Errorf("allowed %q, it tells %v", allow, runs)
+		}
 	}
 }
 

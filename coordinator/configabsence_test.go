@@ -83,3 +83,29 @@ func TestGroupPreviewNamesLeaversAndConfigs(t *testing.T) {
 		}
 	})
 }
+
+// TestAgentShowsWhetherItRunsHooks: without them a config that has some fails.
+func TestAgentShowsWhetherItRunsHooks(t *testing.T) {
+	fleetTest(t, func(t *testing.T, r *rig) {
+		a := r.taker("a")
+		shows := func() bool {
+			t.Helper()
+			got, err := (&agentService{c: r.c}).GetAgent(t.Context(), &musterv1.GetAgentRequest{Id: "a"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return got.Hooks
+		}
+		a.come()
+		if shows() {
+			t.Error("it runs no hooks")
+		}
+		a.leave()
+		a.reg.Capabilities |= uint64(musterv1.AgentCapability_RUNS_HOOKS)
+		a.come()
+		if !shows() {
+			t.Error("it runs hooks")
+		}
+		a.leave()
+	})
+}

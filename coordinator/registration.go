@@ -103,6 +103,7 @@ func (c *Coordinator) plan(r *registration) (known, changed, broken bool) {
 		Id: m.AgentId, Status: musterv1.Agent_ONLINE, Type: m.AgentType, Tags: m.Tags, Attributes: m.Attributes,
 		StartupTime: m.StartupTime, CommandTypes: m.CommandTypes, Plugins: m.Plugins, RunId: m.RunId,
 		RegisterTime: c.nowStamp(), LastSeen: c.nowStamp(), Capabilities: m.Capabilities,
+		Hooks:   m.Capabilities&uint64(musterv1.AgentCapability_RUNS_HOOKS) != 0,
 		Journal: &musterv1.JournalPosition{Epoch: m.GetJournal().GetEpoch(), Seq: m.GetJournal().GetSeq()},
 	}
 	row.ProtoReflect().SetUnknown(foreign(m.ProtoReflect().GetUnknown()))

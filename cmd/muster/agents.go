@@ -81,6 +81,14 @@ func agentsShowCommand() *cli.Command {
 	}
 }
 
+// hooksWord says whether configs with check_cmd or reload_cmd can be applied.
+func hooksWord(a agent) string {
+	if a.Hooks {
+		return "allowed"
+	}
+	return "not allowed"
+}
+
 // printAgent answers "why is nothing happening": what waits, and for what.
 func printAgent(c *cli.Context, a agent) {
 	facts := [][2]string{
@@ -88,7 +96,7 @@ func printAgent(c *cli.Context, a agent) {
 		{"version", a.Attributes.Version}, {"system", a.Attributes.OS + "/" + a.Attributes.Arch},
 		{"hostname", a.Attributes.Hostname}, {"ip", a.Attributes.IP}, {"pid", fmt.Sprint(a.Attributes.PID)},
 		{"address", a.Address}, {"started", moment(a.StartupTime)}, {"first seen", moment(a.RegisterTime)},
-		{"last seen", moment(a.LastSeen)}, {"can run", strings.Join(a.CommandTypes, ", ")}, {"groups", strings.Join(a.Groups, ", ")},
+		{"last seen", moment(a.LastSeen)}, {"can run", strings.Join(a.CommandTypes, ", ")}, {"hooks", hooksWord(a)}, {"groups", strings.Join(a.Groups, ", ")},
 	}
 	if x := a.Conflict; x != nil {
 		facts = append(facts, [2]string{"conflict", fmt.Sprintf("%s has the id; at %s another process wanted it, from %s, machine %s",

@@ -26,6 +26,7 @@ type agent struct {
 	RunID        string      `json:"run_id"`
 	Address      string      `json:"address"`
 	CommandTypes []string    `json:"command_types"`
+	Hooks        bool        `json:"hooks"` // it runs those of configs
 	Maintenance  bool        `json:"maintenance"`
 	Left         bool        `json:"left"` // it was stopped in order
 	Groups       []string    `json:"groups"`
