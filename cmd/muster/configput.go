@@ -266,13 +266,17 @@ func showConfigPreview(c *cli.Context, asJSON bool, p configPreview) error {
 	if asJSON {
 		return printJSON(c.App.Writer, p)
 	}
+	printConfigChanges(c, p)
+	fmt.Fprintf(c.App.Writer, "%s; nothing was changed\n", changeWords(p))
+	return nil
+}
+
+func printConfigChanges(c *cli.Context, p configPreview) {
 	rows := make([][]string, len(p.Changes))
 	for i, ch := range p.Changes {
 		rows[i] = []string{ch.AgentID, versionWord(ch.FromVersion), versionWord(ch.ToVersion)}
 	}
 	printTable(c.App.Writer, []string{"AGENT", "FROM", "TO"}, rows)
-	fmt.Fprintf(c.App.Writer, "%s; nothing was changed\n", changeWords(p))
-	return nil
 }
 
 // changeWords is such as "+2/−0/~1 of 12 agents": those who get it, lose it, and

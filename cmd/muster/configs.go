@@ -193,18 +193,37 @@ func configsStatusCommand() *cli.Command {
 			if err != nil {
 				return err
 			}
-			states := map[string]string{}
-			if !asJSON {
-				if states, err = cl.agentStates(c.Context); err != nil {
-					return err
-				}
+			if asJSON {
+				return printJSON(c.App.Writer, map[string]any{"statuses": nonNil(raw)})
 			}
-			titles := slices.Insert(slices.Clone(statusTitles), 1, "AGENT IS")
-			return showRows(c, asJSON, "statuses", raw, titles, func(s configStatus) []string {
-				return slices.Insert(statusRow(s.AgentID, s), 1, states[s.AgentID])
-			})
+			statuses, err := decodeRows[configStatus](raw)
+			if err != nil {
+				return err
+			}
+			states, err := cl.agentStates(c.Context)
+			if err != nil {
+				return err
+			}
+			printConfigStatuses(c.App.Writer, statuses, states)
+			return nil
 		}),
 	}
+}
+
+// printConfigStatuses shows the state of the agents, too, where one is not simply
+// ONLINE: it may be what a config waits for.
+func printConfigStatuses(w io.Writer, statuses []configStatus, states map[string]string) {
+	titles, rows := statusTitles, make([][]string, len(statuses))
+	for i, s := range statuses {
+		rows[i] = statusRow(s.AgentID, s)
+	}
+	if slices.ContainsFunc(statuses, func(s configStatus) bool { return states[s.AgentID] != "" }) {
+		titles = slices.Insert(slices.Clone(titles), 1, "AGENT IS")
+		for i, s := range statuses {
+			rows[i] = slices.Insert(rows[i], 1, states[s.AgentID])
+		}
+	}
+	printTable(w, titles, rows)
 }
 
 func statusRow(first string, s configStatus) []string {

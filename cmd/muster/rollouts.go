@@ -4,8 +4,10 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -35,7 +37,7 @@ func planFlags(more ...cli.Flag) []cli.Flag {
 		&cli.StringFlag{Name: "vanish-after", Usage: "`TIME` after which an agent that was offered the version and is gone counts as failed", DefaultText: "the server's: 60s", EnvVars: []string{"MUSTER_ROLLOUT_VANISH_AFTER"}},
 		&cli.BoolFlag{Name: "keep-on-halt", Usage: "when it is halted, leave those reached as they are", EnvVars: []string{"MUSTER_ROLLOUT_KEEP_ON_HALT"}},
 		&cli.StringFlag{Name: "note", Usage: "`WHY`, for those who read it later", EnvVars: []string{"MUSTER_ROLLOUT_NOTE"}},
-		dryRunFlag("say how many it would reach, and change nothing"), yesFlag(), detachFlag(), waitOfflineFlag(), outputFlag(),
+		dryRunFlag("say whom it would reach, and change nothing"), yesFlag(), detachFlag(), waitOfflineFlag(), outputFlag(),
 	}, more...)
 }
 
@@ -92,8 +94,7 @@ func startRollout(c *cli.Context, cl *client, asJSON bool, name string, body rol
 		if asJSON {
 			return printJSON(c.App.Writer, raw)
 		}
-		tell(c, asJSON, "version %d would go to %d agents; nothing was changed", r.Version, r.Counts.Total)
-		return nil
+		return showRolloutPreview(c, cl, name, body, r.Counts.Total)
 	}
 	fleet, err := cl.fleetSize(c.Context)
 	if err != nil {
@@ -113,6 +114,33 @@ func startRollout(c *cli.Context, cl *client, asJSON bool, name string, body rol
 		return nil
 	}
 	return newWatcher(c, cl, asJSON).watch(c.Context, raw, r)
+}
+
+// showRolloutPreview lists who would get another version than now. While a
+// rollout is in progress that is not known, and only the number is told.
+func showRolloutPreview(c *cli.Context, cl *client, name string, body rolloutBody, total int) error {
+	f, err := cl.config(c.Context, name)
+	if err != nil {
+		return err
+	}
+	then := configBody{Name: name}
+	for _, b := range f.Bindings {
+		if len(body.Groups) == 0 || slices.Contains(body.Groups, b.Group) {
+			b.Version = body.Version
+		}
+		then.Bindings = append(then.Bindings, b)
+	}
+	p, err := cl.previewConfig(c.Context, then)
+	if refused := (*problem)(nil); errors.As(err, &refused) && refused.Code == "ROLLOUT_IN_PROGRESS" {
+		tell(c, false, "version %d would go to %d agents, in place of rollout %s; nothing was changed", body.Version, total, f.RolloutID)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	printConfigChanges(c, p)
+	tell(c, false, "version %d would go to %d agents, %d of them have another; nothing was changed", body.Version, total, len(p.Changes))
+	return nil
 }
 
 func rolloutListCommand() *cli.Command {

@@ -164,7 +164,7 @@ func TestRolloutIsStarted(t *testing.T) {
 			[]string{`{"version":3,"groups":["web","db"],"plan":{"canary":"1","batch":"10%"},"keep_on_halt":true,"note":"why"}`}, "DONE"},
 		{"rollback nginx --to 2", `"total":4,"applied":4`, 0, []string{`{"version":2}`}, "DONE"},
 		{"rollback nginx", `"total":4`, 1, nil, "--to N"},
-		{"rollout start nginx --version 2 --dry-run", `"total":4,"waiting":4`, 0, nil, "version 3 would go to 4 agents; nothing was changed"},
+		{"rollout start nginx --version 2 --dry-run", `"total":4,"waiting":4`, 0, nil, "AGENT  FROM  TO\na1     3     2\nversion 2 would go to 4 agents, 1 of them have another; nothing was changed"},
 		{"rollout start nginx --detach", `"total":4`, 0, []string{`{"version":3}`}, "R1\n"},
 		{"rollout start nginx", `"total":12,"waiting":12`, 1, nil, "12 of 20 agents; say --yes"},
 		{"rollout start nginx --yes", `"total":12,"applied":12`, 0, []string{`{"version":3}`}, "DONE"},
@@ -176,6 +176,12 @@ func TestRolloutIsStarted(t *testing.T) {
 		var sent []string
 		f := fourTargets(t, say(rolloutJSON("DONE", tc.counts)))
 		f.answers["POST /v1/groups/preview"] = say(`{"fleet":20}`)
+		f.answers["POST /v1/configs/preview"] = func(w http.ResponseWriter, r *http.Request) {
+			if b, _ := io.ReadAll(r.Body); !strings.Contains(string(b), `[{"fleet":true,"version":2},{"group":"web","version":2}]`) {
+				t.Errorf("%s: preview of %s", tc.args, b)
+			}
+			w.Write([]byte(`{"total":4,"fleet":20,"changed":1,"changes":[{"agent_id":"a1","from_version":3,"to_version":2}]}`))
+		}
 		f.answers["POST /v1/configs/nginx/rollouts"] = func(w http.ResponseWriter, r *http.Request) {
 			if b, _ := io.ReadAll(r.Body); r.URL.Query().Get("dry_run") == "" {
 				sent = append(sent, string(b))
