@@ -41,6 +41,14 @@ func (s *Server) createVersion(c echo.Context) error {
 	}
 	ctx, cancel := call(c, 0)
 	defer cancel()
+	latest := int32(0) // before
+	if request.GetUnlessSame() {
+		config, err := s.configs.GetConfig(ctx, &musterv1.GetConfigRequest{Name: request.GetConfig()})
+		if err != nil {
+			return err
+		}
+		latest = config.GetLatestVersion()
+	}
 	version, err := s.configs.CreateConfigVersion(ctx, request)
 	if err != nil {
 		return inBody(err, "", "config", "base_version", "kind")
@@ -48,9 +56,13 @@ func (s *Server) createVersion(c echo.Context) error {
 	if request.GetDryRun() {
 		return answer(c, http.StatusOK, version)
 	}
+	status := http.StatusCreated
+	if request.GetUnlessSame() && version.GetVersion() <= latest {
+		status = http.StatusOK // it was there
+	}
 	at := fmt.Sprintf("/v1/configs/%s/versions/%d", url.PathEscape(request.GetConfig()), version.GetVersion())
 	c.Response().Header().Set("Location", at)
-	return answer(c, http.StatusCreated, version)
+	return answer(c, status, version)
 }
 
 func (s *Server) readVersion(c echo.Context) (*musterv1.CreateConfigVersionRequest, error) {

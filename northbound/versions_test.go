@@ -59,6 +59,16 @@ func TestVersionIsPostedInTwoForms(t *testing.T) {
 	if want := (&musterv1.CreateConfigVersionRequest{Config: "nginx", Content: []byte("{}"), DryRun: true, Kind: musterv1.Config_INSTANCE}); !proto.Equal(asked, want) {
 		t.Errorf("dry run with a kind: asked for %v", asked)
 	}
+	// The version that was there is no new one.
+	fake.configs.get = func(r *musterv1.GetConfigRequest) (*musterv1.Config, error) {
+		return &musterv1.Config{Name: r.GetName(), LatestVersion: 4}, nil
+	}
+	if got := s.do(t, "POST", "/v1/configs/nginx/versions?unless_same=1", "x", octets); got.status != 200 {
+		t.Errorf("the same: %d", got.status)
+	}
+	if got := s.do(t, "POST", "/v1/configs/nginx/versions", "x", octets); got.status != 201 {
+		t.Errorf("not asked for: %d", got.status)
+	}
 	// An empty file is a file.
 	if got := s.do(t, "POST", "/v1/configs/nginx/versions", "", octets); got.status != 201 || asked.GetConfig() != "nginx" || len(asked.GetContent()) != 0 {
 		t.Errorf("empty: %d, asked for %v", got.status, asked)
