@@ -10,7 +10,10 @@ import (
 
 // maxWantSets bounds what is kept of the sets that were worked out: each agent of
 // a large fleet may have one of its own.
-const maxWantSets = 1 << 17
+const (
+	maxWantSets  = 1 << 17
+	maxWantBytes = 64 << 20 // of their keys: an agent in many groups that come and go has long ones
+)
 
 // wantSet is what an agent shall hold. Agents that shall hold the same share it;
 // it is never changed.
@@ -61,6 +64,7 @@ type desired struct {
 	from *bindings            // what follows was worked out of
 	base map[string]*boundSet // by groups
 	sets map[string]*wantSet  // by key
+	size int                  // bytes of the keys of both
 }
 
 // boundSet is what the agents of the same groups have by their bindings.
@@ -101,8 +105,8 @@ func (d *desired) boundOf(agent string) *boundSet {
 	b := d.k.catalog.bindings()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.from != b || len(d.sets) > maxWantSets || len(d.base) > maxWantSets {
-		d.from, d.base, d.sets = b, map[string]*boundSet{}, map[string]*wantSet{}
+	if d.from != b || len(d.sets) > maxWantSets || len(d.base) > maxWantSets || d.size > maxWantBytes {
+		d.from, d.base, d.sets, d.size = b, map[string]*boundSet{}, map[string]*wantSet{}, 0
 	}
 	return d.boundLocked(b, agent, groups)
 }
@@ -118,6 +122,7 @@ func (d *desired) boundLocked(b *bindings, agent string, groups []string) *bound
 		list := b.of("", groups)
 		s = &boundSet{list, d.setLocked(list)}
 		d.base[key] = s
+		d.size += len(key)
 	}
 	return s
 }
@@ -144,6 +149,9 @@ func (d *desired) setLocked(list []effective) *wantSet {
 		return s
 	}
 	w.doc = d.numbers.of(sources)
+	if d.sets[w.key] == nil {
+		d.size += len(w.key)
+	}
 	d.sets[w.key] = w
 	return w
 }
