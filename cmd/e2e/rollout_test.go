@@ -66,7 +66,7 @@ func TestConfigsDay(t *testing.T) {
 	bad := f.lastRollout("motd")
 	f.wantMuster(2, []string{"configs", "rollout", "watch", bad.ID}, "version 3 of motd ROLLED_BACK")
 	f.wantMuster(0, []string{"configs", "rollout", "show", bad.ID}, "canary 1, batch 1", "web-1  FAILED   2       true")
-	f.wantMuster(0, []string{"configs", "status", "motd", "--status", "applied"}, "web-1            APPLIED  2        2        2")
+	f.wantMuster(0, []string{"configs", "status", "motd", "--status", "applied"}, "web-1  APPLIED  2        2        2")
 	f.wantMuster(1, []string{"configs", "rollout", "resume", bad.ID}, "ROLLED_BACK")
 	s.write("configs/motd.txt", "hello 2\n")
 	f.wantMuster(0, apply, "config motd: no change, version 2", "nothing to do")
