@@ -19,6 +19,7 @@ const (
 	maxNote         = 1024
 	maxPath         = 1024
 	maxPathElement  = 255
+	hiddenPrefix    = ".muster-" // of files that an agent has beside those of configs
 	maxArgv         = 64
 	maxArgvBytes    = 8 << 10
 	maxCheckTime    = 10 * time.Minute
@@ -116,6 +117,8 @@ func badPath(p string) string {
 			return `".." is not allowed`
 		case len(e) > maxPathElement:
 			return fmt.Sprintf("an element of %d bytes, at most %d", len(e), maxPathElement)
+		case strings.HasPrefix(e, hiddenPrefix):
+			return "names that begin with " + hiddenPrefix + " are the agents'"
 		}
 	}
 	return ""

@@ -90,7 +90,7 @@ func TestConfigPathsStayBelowTheAgentsFolder(t *testing.T) {
 	fleetTest(t, func(t *testing.T, r *rig) {
 		r.head(musterv1.Config_PIPELINE, "app")
 		deep := strings.Repeat("d/", 512) + "f"
-		for _, path := range []string{"/etc/passwd", "../x", "a/../b", "a/..", "./a", "a/./b", "a//b", "a/", "a\x00", "a\nb", `a\b`,
+		for _, path := range []string{"/etc/passwd", "../x", "a/../b", "a/..", "./a", "a/./b", "a//b", ".muster-x", "a/.muster-x/b", "a/", "a\x00", "a\nb", `a\b`,
 			strings.Repeat("e", 256), deep} {
 			_, err := r.configs().CreateConfigVersion(t.Context(), &musterv1.CreateConfigVersionRequest{Config: "app", File: &musterv1.FileSpec{Path: path}})
 			wantFault(t, err, codes.InvalidArgument, "file.path")
