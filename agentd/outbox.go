@@ -202,7 +202,7 @@ type shipment struct {
 func (d *delivery) serve(ctx context.Context) {
 	var last <-chan time.Time
 	done := ctx.Done()
-	timer := time.NewTimer(0)
+	timer := time.NewTimer(longestGap)
 	defer timer.Stop()
 	for d.update() {
 		idle := d.send()

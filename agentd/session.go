@@ -193,7 +193,7 @@ func (s *session) holdOff(d time.Duration) {
 
 // run keeps the link alive, or gives it up, until ctx ends.
 func (s *session) run(ctx context.Context) {
-	timer := time.NewTimer(0)
+	timer := time.NewTimer(s.tick())
 	defer timer.Stop()
 	for {
 		select {

@@ -52,8 +52,10 @@ func (h *half) set(d *deadline, t time.Time) {
 		d.timer = nil
 	}
 	d.at = t
-	if !t.IsZero() {
-		d.timer = time.AfterFunc(time.Until(t), h.wake)
+	// A timer that is due at once runs in the caller's thread when it is in a
+	// bubble, and many of them at a time crash the race detector (Go 1.26).
+	if left := time.Until(t); !t.IsZero() && left > 0 {
+		d.timer = time.AfterFunc(left, h.wake)
 	}
 	h.changed.Broadcast()
 }

@@ -97,7 +97,7 @@ func TestRolloutIsSteered(t *testing.T) {
 	s.write("motd", "hello 2\n")
 	f.wantMuster(0, []string{"configs", "put", "motd", filepath.Join(s.dir, "motd")}, "motd: version 2")
 	f.wantMuster(0, []string{"configs", "put", "motd", filepath.Join(s.dir, "motd")}, "version 2 is the same")
-	f.wantMuster(0, []string{"configs", "rollout", "start", "motd", "--dry-run"}, "version 2 would go to 3 agents; nothing was changed")
+	f.wantMuster(0, []string{"configs", "rollout", "start", "motd", "--dry-run"}, "version 2 would go to 3 agents, 3 of them have another; nothing was changed")
 
 	id := start("2")
 	f.waitHeld("motd.conf", "hello 2\n", "web-1")

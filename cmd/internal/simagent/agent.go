@@ -197,7 +197,7 @@ func (a *agent) wait(ctx context.Context, failures int, wasGood bool) {
 	}
 	delay += max(0, time.Until(a.notBefore))
 	a.mu.Unlock()
-	t := time.NewTimer(delay)
+	t := time.NewTimer(max(1, delay))
 	defer t.Stop()
 	select {
 	case <-t.C:

@@ -124,10 +124,22 @@ func (a *agent) onConfigContent(l *link, m *musterv1.ConfigContent) error {
 	return nil
 }
 
+// after is time.AfterFunc, but for what is due at once: many such timers crash
+// the race detector in a bubble (Go 1.26).
+func after(d time.Duration, fn func()) *time.Timer {
+	if d > 0 {
+		return time.AfterFunc(d, fn)
+	}
+	go fn()
+	t := time.NewTimer(time.Hour)
+	t.Stop()
+	return t
+}
+
 // decideLaterLocked has the content judged outside of the agent's lock.
 func (a *agent) decideLaterLocked(h *heldConfig) {
 	offer := h.offer
-	h.timer = time.AfterFunc(0, func() { a.decide(h, offer) })
+	h.timer = after(0, func() { a.decide(h, offer) })
 }
 
 func (a *agent) decide(h *heldConfig, offer *musterv1.ConfigOffer) {
@@ -144,7 +156,7 @@ func (a *agent) decide(h *heldConfig, offer *musterv1.ConfigOffer) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if h.offer == offer && !a.ended {
-		h.timer = time.AfterFunc(answer.Takes, func() { a.conclude(h, offer, answer) })
+		h.timer = after(answer.Takes, func() { a.conclude(h, offer, answer) })
 	}
 }
 

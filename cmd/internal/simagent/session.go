@@ -113,7 +113,7 @@ func (a *agent) onRegistered(l *link, m *musterv1.Registered) error {
 			a.tellLocked(e)
 		}
 	}
-	a.beatAfterLocked(rand.N(a.interval)) // so that a fleet which came at once does not beat at once
+	a.beatAfterLocked(max(1, rand.N(a.interval))) // so that a fleet which came at once does not beat at once
 	return nil
 }
 
