@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"maps"
 	"net/http"
 	"os"
@@ -129,4 +130,48 @@ func (f *fleet) metrics() string {
 		f.t.Fatalf("metrics: %d %s %v", status, answer, err)
 	}
 	return string(answer)
+}
+
+// Configs converge to what the restored store says: agents go back to its
+// version, and a number that is given a second time is another version.
+func TestC060RestoredStoreDecidesAboutConfigs(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t)
+	f.startAgent("a1", "--allow", "hooks")
+	f.waitOnline("a1")
+	live := filepath.Join(f.agentDir("a1"), "configs", "app")
+	reloads := filepath.Join(f.dir, "reloads")
+	apply := func(version int, content string) {
+		t.Helper()
+		f.putConfig("app", content, reloads)
+		f.bindFleet("app", version)
+	}
+	wantHeld := func(version int, content string) {
+		t.Helper()
+		eventually(t, 20*time.Second, fmt.Sprintf("%q as version %d", content, version), func() bool {
+			return contentOf(live) == content && f.configOn("a1", "app") == configStatus{"PIPELINE", "app", "APPLIED", version, version, version}
+		})
+	}
+	apply(1, "one\n")
+	wantHeld(1, "one\n")
+	f.coordinator.signal(syscall.SIGTERM)
+	f.coordinator.wantExit(10*time.Second, 0)
+	backup := f.copyStore()
+	f.startCoordinator()
+	f.waitOnline("a1")
+	for version, content := range []string{"two\n", "three\n"} {
+		apply(version+2, content)
+	}
+	wantHeld(3, "three\n")
+	f.coordinator.kill()
+	if err := os.Rename(backup, f.storeFile()); err != nil {
+		t.Fatal(err)
+	}
+	f.startCoordinator()
+	f.waitOnline("a1")
+	wantHeld(1, "one\n")
+	apply(2, "another two\n")
+	wantHeld(2, "another two\n")
+	apply(3, "another three\n")
+	wantHeld(3, "another three\n")
 }
