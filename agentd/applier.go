@@ -181,7 +181,7 @@ func (a *applier) next() (next *heldConfig) {
 	defer a.mu.Unlock()
 	now := time.Now()
 	for _, h := range a.held {
-		if h.busy == nil && !h.looking && h.waiting != nil && !h.due.After(now) && (next == nil || h.since < next.since) {
+		if h.ready() && !h.due.After(now) && (next == nil || h.since < next.since) {
 			next = h
 		}
 	}
@@ -197,7 +197,7 @@ func (a *applier) nextDue() time.Duration {
 	defer a.mu.Unlock()
 	wait := time.Hour
 	for _, h := range a.held {
-		if h.busy == nil && h.waiting != nil {
+		if h.ready() {
 			wait = min(wait, max(0, time.Until(h.due)))
 		}
 	}

@@ -89,6 +89,25 @@ func TestWaitingContentIsBounded(t *testing.T) {
 	}
 }
 
+// What is due waits while somebody looks at what is in place, and the applier
+// does not ask again and again whether that is over.
+func TestNothingIsDueWhileAConfigIsLookedAt(t *testing.T) {
+	a := quietApplier(t)
+	o := version("a", 1, "x")
+	if err := a.onOffer(newFakeLink(1), o); err != nil {
+		t.Fatal(err)
+	}
+	h := a.held[configKey{o.Kind, o.Name}]
+	a.setLooking(h, true)
+	if a.next() != nil || a.nextDue() == 0 {
+		t.Error("it is due")
+	}
+	a.setLooking(h, false)
+	if a.nextDue() != 0 || a.next() != h {
+		t.Error("it is not due afterwards")
+	}
+}
+
 // A full queue loses no status, and a broken one keeps nobody.
 func TestFeedbackWaitsForTheLink(t *testing.T) {
 	a := quietApplier(t)

@@ -50,6 +50,9 @@ func (h *heldConfig) running() int32 {
 	return h.record.Placed.Version
 }
 
+// ready says that what waits can be begun when it is due.
+func (h *heldConfig) ready() bool { return h.waiting != nil && h.busy == nil && !h.looking }
+
 // isNothing says that there is nothing to be told or remembered of the config.
 func (h *heldConfig) isNothing() bool {
 	return h.busy == nil && h.waiting == nil && h.record.Placed == nil && h.record.Status == musterv1.ConfigStatus_UNSET
