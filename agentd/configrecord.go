@@ -145,7 +145,7 @@ func (s configStore) load() ([]*configRecord, error) {
 		wanted[r.key().file()+".content"] = r.Trying != nil || r.Again
 	}
 	for _, f := range files {
-		if ext := filepath.Ext(f.Name()); ext == ".writing" || ext == ".content" && !wanted[f.Name()] {
+		if ext := filepath.Ext(f.Name()); ext == unfinished || ext == ".content" && !wanted[f.Name()] {
 			_ = os.Remove(filepath.Join(s.dir, f.Name()))
 		}
 	}
@@ -205,24 +205,5 @@ func (s configStore) forget(k configKey) error {
 }
 
 func (s configStore) write(file string, b []byte) error {
-	at := filepath.Join(s.dir, file)
-	f, err := os.OpenFile(at+".writing", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(b)
-	if err == nil {
-		err = f.Sync()
-	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err == nil {
-		err = os.Rename(at+".writing", at)
-	}
-	if err != nil {
-		_ = os.Remove(at + ".writing")
-		return err
-	}
-	return syncDir(s.dir)
+	return writeFile(filepath.Join(s.dir, file), b)
 }

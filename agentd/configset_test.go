@@ -257,7 +257,7 @@ func TestDamagedConfigRecords(t *testing.T) {
 		"pipeline-other.json":   `{"kind":1,"name":"good"}`,
 		"pipeline-outside.json": `{"kind":1,"name":"outside","placed":{"version":1,"path":"../x"}}`,
 		"pipeline-x.content":    "left over",
-		"y.json.writing":        "left over",
+		"y.json.new":            "left over",
 	} {
 		if err := os.WriteFile(filepath.Join(records, name), []byte(content), 0o600); err != nil {
 			t.Fatal(err)

@@ -59,9 +59,12 @@ func hostID() string {
 	return id[:min(len(id), 128)]
 }
 
-// writeFile writes a small file so that it is there whole or not at all.
+// unfinished ends the names of files that are being written.
+const unfinished = ".new"
+
+// writeFile writes a file so that it is there whole or not at all.
 func writeFile(file string, b []byte) error {
-	tmp := file + ".new"
+	tmp := file + unfinished
 	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
@@ -77,6 +80,7 @@ func writeFile(file string, b []byte) error {
 		err = os.Rename(tmp, file)
 	}
 	if err != nil {
+		_ = os.Remove(tmp)
 		return err
 	}
 	return syncDir(filepath.Dir(file))
