@@ -18,7 +18,7 @@ import (
 // naughty are the strings of github.com/minimaxir/big-list-of-naughty-strings.
 func naughty(t *testing.T) (all []string) {
 	t.Helper()
-	b, err := os.ReadFile("testdata/names/blns.json")
+	b, err := os.ReadFile("../coordinator/testdata/blns.json")
 	if err == nil {
 		err = json.Unmarshal(b, &all)
 	}
