@@ -17,7 +17,7 @@ var errCancelled = errors.New("cancelled")
 func (a *Agent) onCancel(link Link, m *musterv1.Cancel) error {
 	a.session.hear(link)
 	if !name.MatchString(m.CommandId) {
-		return &bus.NackError{Reason: musterv1.Nack_INVALID, Field: "command_id", Detail: "want a letter or digit, then up to 127 of those and . _ -"}
+		return &bus.NackError{Reason: musterv1.Nack_INVALID, Field: "command_id", Detail: nameRule}
 	}
 	t := &musterv1.Target{
 		CommandId: m.CommandId, AgentId: a.id, State: musterv1.Target_CANCELLED,

@@ -26,7 +26,7 @@ const (
 func (a *Agent) onCommand(link Link, m *musterv1.Command) error {
 	a.session.hear(link)
 	if !name.MatchString(m.Id) {
-		return &bus.NackError{Reason: musterv1.Nack_INVALID, Field: "id", Detail: "want a letter or digit, then up to 127 of those and . _ -"}
+		return &bus.NackError{Reason: musterv1.Nack_INVALID, Field: "id", Detail: nameRule}
 	}
 	m = known(m)
 	h := &held{id: m.Id, command: m, received: a.cfg.clock.now(), lifetime: lifetime(m)}

@@ -99,7 +99,7 @@ func checkKey(k configKey) error {
 	case k.kind != musterv1.Config_PIPELINE && k.kind != musterv1.Config_INSTANCE:
 		return &bus.NackError{Reason: musterv1.Nack_INVALID, Field: "kind", Detail: "want PIPELINE or INSTANCE"}
 	case !name.MatchString(k.name):
-		return &bus.NackError{Reason: musterv1.Nack_INVALID, Field: "name", Detail: "want a letter or digit, then up to 127 of those and . _ -"}
+		return &bus.NackError{Reason: musterv1.Nack_INVALID, Field: "name", Detail: nameRule}
 	}
 	return nil
 }

@@ -11,15 +11,18 @@ import (
 	"strings"
 )
 
-// name is the alphabet of agent ids and command ids alike.
+// name is the alphabet of the ids of agents and commands and the names of configs.
 var name = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
+
+// nameRule says the same to a person.
+const nameRule = "want a letter or digit, then up to 127 of those and . _ -"
 
 // identity returns the agent's id, and whether the folder was never used
 // before. The first start stores it, so that a host that is renamed stays the
 // same agent, and the results in a journal are never told under another id.
 func identity(dir, want string) (id string, first bool, err error) {
 	if want != "" && !name.MatchString(want) {
-		return "", false, fmt.Errorf("agent id %q: want a letter or digit, then up to 127 of those and . _ -", want)
+		return "", false, fmt.Errorf("agent id %q: %s", want, nameRule)
 	}
 	file := filepath.Join(dir, "agent-id")
 	b, err := os.ReadFile(file)
