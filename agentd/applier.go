@@ -23,14 +23,13 @@ type applier struct {
 	retry time.Duration // after the first attempt that failed
 	steps func(string)  // called at each step; may be nil
 
-	mu      sync.Mutex
-	held    map[configKey]*heldConfig
-	fetches map[configKey]*fetch
-	came    uint64
-	link    Link // on which the agent is registered; nil: none
-	untold  map[configKey]bool
-	wake    chan struct{} // of run
-	full    chan struct{} // of tell: the link did not take all
+	mu     sync.Mutex
+	held   map[configKey]*heldConfig
+	came   uint64
+	link   Link // on which the agent is registered; nil: none
+	untold map[configKey]bool
+	wake   chan struct{} // of run
+	full   chan struct{} // of tell: the link did not take all
 }
 
 const (
@@ -50,7 +49,7 @@ func newApplier(cfg Config, root string, h hooks, log *slog.Logger) (*applier, e
 	}
 	a := &applier{
 		root: root, hooks: h, store: store, log: log, quiet: quietly(log), retry: cfg.retry, steps: cfg.steps,
-		held: map[configKey]*heldConfig{}, fetches: map[configKey]*fetch{}, untold: map[configKey]bool{},
+		held: map[configKey]*heldConfig{}, untold: map[configKey]bool{},
 		wake: make(chan struct{}, 1), full: make(chan struct{}, 1),
 	}
 	for _, r := range records {

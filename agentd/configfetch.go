@@ -38,20 +38,20 @@ func (a *applier) contentOf(ctx context.Context, h *heldConfig, o *offer) ([]byt
 		}
 		return b, nil
 	}
-	return a.fetch(ctx, h.record.key(), o)
+	return a.fetch(ctx, h, o)
 }
 
 // fetch asks for the content on the link that the offer came on. With the link
 // the offer ends too.
-func (a *applier) fetch(ctx context.Context, key configKey, o *offer) ([]byte, error) {
+func (a *applier) fetch(ctx context.Context, h *heldConfig, o *offer) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, fetchTime)
 	defer cancel()
 	f := &fetch{version: o.Version, pieces: make(chan *musterv1.ConfigContent, 1)}
-	a.expect(key, f)
-	defer a.expect(key, nil)
+	a.expect(h, f)
+	defer a.expect(h, nil)
 	var got []byte
 	for len(got) < o.Size {
-		if err := a.ask(ctx, key, o, len(got)); err != nil {
+		if err := a.ask(ctx, h.record.key(), o, len(got)); err != nil {
 			return nil, err
 		}
 		m, err := f.next(ctx, o, len(got))
@@ -70,14 +70,10 @@ func (a *applier) fetch(ctx context.Context, key configKey, o *offer) ([]byte, e
 }
 
 // expect says which pieces are taken of a config; nil: none.
-func (a *applier) expect(key configKey, f *fetch) {
+func (a *applier) expect(h *heldConfig, f *fetch) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if f == nil {
-		delete(a.fetches, key)
-		return
-	}
-	a.fetches[key] = f
+	h.fetch = f
 }
 
 // ask sends one question, as soon as the link takes it.
@@ -128,12 +124,12 @@ func (f *fetch) next(ctx context.Context, o *offer, offset int) (*musterv1.Confi
 func (a *applier) onContent(m *musterv1.ConfigContent) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	f := a.fetches[configKey{m.Kind, m.Name}]
-	if f == nil || f.version != m.Version {
+	h := a.held[configKey{m.Kind, m.Name}]
+	if h == nil || h.fetch == nil || h.fetch.version != m.Version {
 		return
 	}
 	select {
-	case f.pieces <- m:
+	case h.fetch.pieces <- m:
 	default:
 	}
 }

@@ -21,6 +21,7 @@ type heldConfig struct {
 	due     time.Time
 	since   uint64 // when it came, among all
 	busy    *offer // being applied
+	fetch   *fetch // of its content; nil: none
 	resumed bool   // what an earlier agent left is planned
 }
 
