@@ -25,12 +25,10 @@ func TestC052CommandExpiresWhileTheMachineSleeps(t *testing.T) {
 	gate, ran := filepath.Join(dir, "gate"), filepath.Join(dir, "ran")
 	soon, later := shell("soon", "echo soon >>"+ran), shell("later", "echo later >>"+ran)
 	soon.ExpiresIn, later.ExpiresIn = durationpb.New(10*time.Minute), durationpb.New(time.Hour)
-	c.send(t, shell("holds", "until [ -e "+gate+" ]; do sleep 0.02; done"), soon, later)
+	c.send(t, shell("holds", "true"+waitFile(gate)), soon, later)
 	c.waitFor(t, "later", musterv1.Target_RECEIVED)
 	boot.Add(int64(30 * time.Minute))
-	if err := os.WriteFile(gate, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	touch(t, gate)
 	if end := c.end(t, "soon"); end.State != musterv1.Target_EXPIRED {
 		t.Errorf("the one that expired in its sleep: %v", end)
 	}
