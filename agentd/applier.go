@@ -29,7 +29,7 @@ type applier struct {
 	link   Link // on which the agent is registered; nil: none
 	untold map[configKey]bool
 	wake   chan struct{} // of run
-	full   chan struct{} // of tell: the link did not take all
+	full   chan struct{} // of tellRest: the link did not take all
 }
 
 const (
@@ -241,7 +241,7 @@ func (a *applier) record(h *heldConfig) configRecord {
 	return h.record
 }
 
-// claimant is another config that has a path.
+// claimantLocked is another config that has a path.
 func (a *applier) claimantLocked(h *heldConfig, path string) *heldConfig {
 	for _, other := range a.held {
 		if other != h && slices.Contains(other.record.paths(), path) {

@@ -26,7 +26,7 @@ func stampOf(info fs.FileInfo) (s fileStamp) {
 }
 
 // look finds out whether what is in place is what was put there. Whoever calls
-// it has made the config busy, or is alone.
+// it has made the config busy, or keeps others from it by setLooking, or is alone.
 func (a *applier) look(h *heldConfig) {
 	r := a.record(h)
 	changed, seen := "", fileStamp{}

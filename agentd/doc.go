@@ -26,11 +26,13 @@
 // A config that is offered is a file below the config root. What the agent promises:
 //
 //   - The file is one version or another, whole, at every moment, wherever the
-//     agent dies; its mode and owner stay, a new one has those of its FileSpec.
-//     Extended attributes do not stay, and another hard link keeps the old file.
+//     agent dies; its mode and owner stay, a new one is the agent's and has the
+//     mode of its FileSpec. Extended attributes do not stay, and another hard link
+//     keeps the old file.
 //   - Nothing outside of the root is written or read, whatever a coordinator says:
-//     names are no paths, paths have no "..", and no part of the way is a link. A target that is a link, a folder or a device is left as it is. Folders
-//     are not made. Of two configs with one path the second FAILED.
+//     names are no paths, paths have no "..", and no part of the way is a link. A
+//     target that is a link, a folder or a device is left as it is. Folders are not
+//     made. Of two configs with one path the second FAILED.
 //   - check_cmd sees the staged file, with "{}" for its name, before anything is
 //     in place; it can write neither to that nor to the target unnoticed. Both it
 //     and reload_cmd run in the config root, and only if hooks are allowed.
