@@ -537,6 +537,12 @@ class Configs:
         held = self.held.get(name)
         return held["version"] if held and self.folder.digest(held["path"]) == held["sha256"] else 0
 
+    def holds(self, offer):
+        """The same version can be of another content: a config may have been deleted and made again."""
+        held = self.held.get(offer.name, {})
+        return (offer.version == self.running(offer.name) and offer.sha256 == held["sha256"]
+                and (offer.file.path or offer.name) == held["path"])
+
     def show_running(self, name):
         """Forgets what was tried: the coordinator will offer it again."""
         version = self.running(name)
@@ -561,13 +567,13 @@ class Configs:
         if offer.kind != Config.PIPELINE or offer.version == 0:
             return
         fetch = self.fetches.get(offer.name)
-        if fetch and fetch[0].version == offer.version:
+        if fetch and fetch[0] == offer:
             self.fetch(*fetch)
             return
         self.fetches.pop(offer.name, None)  # the newer offer replaces it
         if offer.version == -1:
             self.attempt(offer, self.delete)
-        elif offer.version == self.running(offer.name):
+        elif self.holds(offer):
             self.tell(offer.name, offer.version, ConfigStatus.APPLIED)
         else:
             self.attempt(offer, self.begin)
