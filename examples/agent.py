@@ -256,6 +256,8 @@ class Session:
             self.registered, self.register_wanted = False, True
         elif nack.reason == Nack.REFUSED or nack.type == Register.DESCRIPTOR.full_name:
             self.hang_up("not let in", not_before=30.0)
+        elif nack.reason == Nack.RETRY and nack.type == ConfigFeedback.DESCRIPTOR.full_name:
+            self.register_wanted, self.register_at = True, now() + 1.0  # that tells where all configs stand
         elif nack.reason == Nack.RETRY:
             self.commands.on_retry(nack.field)
         elif nack.reason == Nack.INVALID:
