@@ -10,7 +10,6 @@ import (
 // executor starts commands in the order in which they came, so many at once.
 // One that expires while it waits is told so at once.
 type executor struct {
-	slots  int
 	left   func(*held) time.Duration                 // until it expires
 	start  func(ctx context.Context, h *held) func() // decides to start it; the rest of the run blocks; nil: it waits no more
 	expire func(*held)
@@ -24,7 +23,7 @@ type executor struct {
 }
 
 func newExecutor(slots int) *executor {
-	return &executor{slots: slots, free: slots, wake: make(chan struct{}, 1)}
+	return &executor{free: slots, wake: make(chan struct{}, 1)}
 }
 
 // put queues a command. Whoever calls it keeps the queue within its limit.
