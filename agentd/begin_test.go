@@ -15,7 +15,7 @@ import (
 )
 
 // Between a command's coming and its program's start is one fsync, if it need not
-// wait; both are told.
+// wait, and one Target says both.
 func TestReceiptAndStartAreOneRecord(t *testing.T) {
 	n := bustest.NewNet()
 	c := serve(t, n)
@@ -35,7 +35,6 @@ func TestReceiptAndStartAreOneRecord(t *testing.T) {
 	already := before.Load()
 	goOn := filepath.Join(t.TempDir(), "go")
 	c.send(t, shell("x", "echo ran >"+file+waitFile(goOn)))
-	c.waitFor(t, "x", musterv1.Target_RECEIVED)
 	c.waitFor(t, "x", musterv1.Target_RUNNING)
 	left, err := newLedgerFrom(a.Agent, t.TempDir()) // what a kill would leave
 	if err != nil {
@@ -51,6 +50,11 @@ func TestReceiptAndStartAreOneRecord(t *testing.T) {
 	if n := before.Load() - already; n != 1 {
 		t.Errorf("%d fsyncs before it ran, want 1", n)
 	}
+	c.note(func() {
+		if all := c.all("x"); len(all) != 2 {
+			t.Errorf("told %v, want that it runs and that it has ended", all)
+		}
+	})
 }
 
 // newLedgerFrom reads a copy of an agent's journal.

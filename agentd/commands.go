@@ -81,7 +81,6 @@ func (a *Agent) runBegun(ctx, agent context.Context, link Link, h *held, b *begi
 		a.busy(link, h.id) // nobody has it: it comes again
 		return
 	}
-	a.outbox.tell(&musterv1.Target{CommandId: h.id, AgentId: a.id, State: musterv1.Target_RECEIVED, JournalSeq: a.journal.position().Seq})
 	if agent.Err() != nil {
 		b.stop(context.Cause(agent)) // not a moment later
 	}

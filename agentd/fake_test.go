@@ -15,6 +15,7 @@ import (
 type fakeLink struct {
 	mu       sync.Mutex
 	room     int
+	tries    int
 	sent     []proto.Message
 	asked    []string // ids of envelopes
 	promoted bool
@@ -30,6 +31,7 @@ func newFakeLink(room int) *fakeLink {
 func (l *fakeLink) Send(m proto.Message) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.tries++
 	if l.closed != nil {
 		return bus.ErrNoPeer
 	}

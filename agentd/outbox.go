@@ -14,8 +14,8 @@ import (
 )
 
 // outbox brings Targets to the coordinator. Final ones are sent on each new
-// link, and again in growing gaps, until they are acked. Others are sent once:
-// the Register of a new link tells them anyway.
+// link, and again in growing gaps, until they are acked. Others are sent once, if
+// nothing newer comes within a moment: the Register of a new link tells them anyway.
 type outbox struct {
 	log     *slog.Logger
 	metrics *metrics
@@ -23,7 +23,7 @@ type outbox struct {
 
 	mu       sync.Mutex
 	link     Link // the one that is registered
-	statuses []*musterv1.Target
+	statuses statuses
 	unacked  map[string]*parcel
 	order    []*parcel // unacked ones and some that were acked since
 	fresh    []*parcel // to be sent on this link for the first time
@@ -56,17 +56,21 @@ func newOutbox(o outputs, log *slog.Logger, m *metrics) *outbox {
 	return &outbox{log: log, metrics: m, outputs: o, unacked: map[string]*parcel{}, wake: make(chan struct{}, 1)}
 }
 
-// tell sends a Target: a final one until it is acked, any other one once.
+// tell sends a Target: a final one until it is acked, any other one once, unless
+// a later one of the same command comes before it is due.
 func (o *outbox) tell(t *musterv1.Target) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if t.State < musterv1.Target_SUCCEEDED {
-		if o.link != nil {
-			o.statuses = append(o.statuses, t)
+	p := o.unacked[t.CommandId]
+	switch {
+	case t.State < musterv1.Target_SUCCEEDED:
+		if o.link == nil || p != nil || !o.statuses.put(t) {
+			return // nobody hears it, its end is told, or run will look anyway
 		}
-	} else if p := o.unacked[t.CommandId]; p != nil {
+	case p != nil:
 		p.again = time.Now() // asked for once more
-	} else {
+	default:
+		o.statuses.drop(t.CommandId)
 		o.add(&parcel{id: t.CommandId, ask: t.CommandId, target: t})
 	}
 	o.wakeUp()
@@ -106,7 +110,7 @@ func (o *outbox) use(link Link) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.link != link {
-		o.link, o.statuses = link, nil
+		o.link, o.statuses = link, statuses{}
 	}
 	o.wakeUp()
 }
@@ -116,7 +120,7 @@ func (o *outbox) gone(link Link) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.link == link {
-		o.link, o.statuses = nil, nil
+		o.link, o.statuses = nil, statuses{}
 	}
 }
 
@@ -186,6 +190,7 @@ type delivery struct {
 	flying  map[string]*parcel // sent, not acked
 	now     *shipment          // being sent
 	told    map[string]told    // of what is not in the final Targets yet
+	ending  bool               // nothing is to wait for something newer
 }
 
 // shipment is a parcel being sent: its chunks, and the Target last.
@@ -205,11 +210,16 @@ func (d *delivery) serve(ctx context.Context) {
 	timer := time.NewTimer(longestGap)
 	defer timer.Stop()
 	for d.update() {
-		idle := d.send()
-		if idle && ctx.Err() != nil {
+		d.ending = ctx.Err() != nil
+		idle, full := d.send()
+		if idle && d.ending {
 			return
 		}
-		timer.Reset(d.nextDue())
+		if full {
+			timer.Reset(longestGap) // Drained or Done wakes us
+		} else {
+			timer.Reset(d.nextDue())
+		}
 		select {
 		case <-d.wake:
 		case <-d.link.Drained():
@@ -254,17 +264,17 @@ func (d *delivery) update() bool {
 	return true
 }
 
-// send sends what it can; true: nothing is left to be sent.
-func (d *delivery) send() (idle bool) {
+// send sends what it can until nothing is left to be sent or the link is full.
+func (d *delivery) send() (idle, full bool) {
 	for {
 		m, sent := d.pick()
 		if m == nil {
-			return len(d.waiting) == 0
+			return len(d.waiting) == 0, false
 		}
 		err := d.sendOne(m)
 		switch {
 		case errors.Is(err, bus.ErrQueueFull), errors.Is(err, bus.ErrNoPeer):
-			return false // Drained or Done will wake us
+			return false, true
 		case err != nil:
 			d.log.Error("target not sent", "type", m.ProtoReflect().Descriptor().Name(), "err", err)
 		}
@@ -296,23 +306,6 @@ func (d *delivery) pick() (m proto.Message, sent func()) {
 		d.ship(p)
 	}
 	return d.now.next, d.advance
-}
-
-func (d *delivery) status() *musterv1.Target {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if len(d.statuses) == 0 {
-		return nil
-	}
-	return d.statuses[0]
-}
-
-func (d *delivery) statusSent(t *musterv1.Target) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if len(d.statuses) > 0 && d.statuses[0] == t { // else a new link has come
-		d.statuses = d.statuses[1:]
-	}
 }
 
 // take returns the next parcel that is not acked, if one more may be on its way.
@@ -373,8 +366,10 @@ func (d *delivery) nextDue() time.Duration {
 	for _, p := range d.flying {
 		next = min(next, time.Until(p.due))
 	}
-	if due := d.liveDue(); !due.IsZero() {
-		next = min(next, time.Until(due))
+	for _, due := range []time.Time{d.liveDue(), d.statusDue()} {
+		if !due.IsZero() {
+			next = min(next, time.Until(due))
+		}
 	}
 	return max(next, time.Millisecond)
 }

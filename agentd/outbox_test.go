@@ -121,7 +121,7 @@ func TestOutboxWaitsForRoom(t *testing.T) {
 		synctest.Wait()
 		// News of a command goes before what has waited.
 		o.tell(&musterv1.Target{CommandId: "x", State: musterv1.Target_RUNNING})
-		synctest.Wait()
+		time.Sleep(statusHold)
 		wantIDs(t, link, "0", "1", "2")
 		synctest.Wait()
 		sent := link.take()
