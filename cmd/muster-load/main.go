@@ -62,7 +62,7 @@ func flags() []cli.Flag {
 		&cli.StringSliceFlag{Name: "type", Usage: "command `TYPE` that the agents can run; may be repeated", Value: cli.NewStringSlice("exec", "ping"), EnvVars: []string{"MUSTER_LOAD_TYPES"}},
 		&cli.DurationFlag{Name: "beat-interval", Usage: "beat each `TIME`, ±10 %", DefaultText: "as the coordinator says", EnvVars: []string{"MUSTER_LOAD_BEAT_INTERVAL"}},
 		&cli.DurationFlag{Name: "delay", Usage: "each command takes `TIME`", EnvVars: []string{"MUSTER_LOAD_DELAY"}},
-		&cli.BoolFlag{Name: "brief", Usage: "tell only how commands end, not that they are received and run", EnvVars: []string{"MUSTER_LOAD_BRIEF"}},
+		&cli.BoolFlag{Name: "brief", Usage: "tell only how commands end, not that they run", EnvVars: []string{"MUSTER_LOAD_BRIEF"}},
 		&cli.IntFlag{Name: "result-size", Usage: "each command gives `BYTES` of JSON as its result", EnvVars: []string{"MUSTER_LOAD_RESULT_SIZE"}},
 		&cli.IntFlag{Name: "output-size", Usage: "each command writes `BYTES` to stdout", EnvVars: []string{"MUSTER_LOAD_OUTPUT_SIZE"}},
 		&cli.StringFlag{Name: "fail", Usage: "`SHARE` of commands that fail, such as 0.01 or 1%", EnvVars: []string{"MUSTER_LOAD_FAIL"}},

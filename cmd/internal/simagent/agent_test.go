@@ -12,7 +12,6 @@ import (
 )
 
 const (
-	received    = musterv1.Target_RECEIVED
 	running     = musterv1.Target_RUNNING
 	succeeded   = musterv1.Target_SUCCEEDED
 	cancelled   = musterv1.Target_CANCELLED
@@ -23,7 +22,7 @@ func TestCommandIsAnsweredAndForgottenOnceStored(t *testing.T) {
 	stationTest(t, Config{ResultSize: 300, OutputSize: 150_000}, func(t *testing.T, s *station) {
 		s.say(&musterv1.Command{Id: "c1"})
 		end := s.targets[len(s.targets)-1]
-		s.wantTold(received, running, succeeded)
+		s.wantTold(succeeded)
 		if end.AgentId != "sim-00000" || end.GetExitCode() != 0 || len(end.Result) != 300 || end.Stdout.GetKept() != 150_000 || end.JournalSeq != 3 {
 			t.Errorf("got %v", end)
 		}
@@ -44,13 +43,22 @@ func TestCommandIsAnsweredAndForgottenOnceStored(t *testing.T) {
 func TestCopyOfARunningCommandIsNotStarted(t *testing.T) {
 	stationTest(t, Config{Delay: time.Minute}, func(t *testing.T, s *station) {
 		s.say(&musterv1.Command{Id: "c1"}, &musterv1.Command{Id: "c1"})
-		s.wantTold(received, running, running)
+		s.wantTold(running, running)
 		s.say(&musterv1.TargetAck{CommandIds: []string{"c1"}}) // nonsense
 		time.Sleep(59 * time.Second)
 		s.wantTold()
 		time.Sleep(2 * time.Second)
 		s.wantTold(succeeded)
 		s.wantReport(func(r Report) bool { return r.Commands == 1 && r.Repeats == 1 && r.Acked == 0 })
+	})
+}
+
+func TestQuickCommandIsToldOnce(t *testing.T) {
+	stationTest(t, Config{Delay: quick - 1}, func(t *testing.T, s *station) {
+		s.say(&musterv1.Command{Id: "c1"})
+		s.wantTold()
+		time.Sleep(quick)
+		s.wantTold(succeeded)
 	})
 }
 
@@ -80,7 +88,7 @@ func TestSettledCommandsAreRemembered(t *testing.T) {
 func TestEndIsToldUntilItIsAcknowledged(t *testing.T) {
 	stationTest(t, Config{OutputSize: 10}, func(t *testing.T, s *station) {
 		s.say(&musterv1.Command{Id: "c1"})
-		s.wantTold(received, running, succeeded)
+		s.wantTold(succeeded)
 		time.Sleep(45 * time.Second) // 30 s, and the next beat
 		s.wantTold(succeeded)
 		time.Sleep(75 * time.Second)
@@ -113,7 +121,7 @@ func TestEndIsToldUntilItIsAcknowledged(t *testing.T) {
 func TestCommandEndsWhileTheLinkIsDown(t *testing.T) {
 	stationTest(t, Config{Delay: time.Second}, func(t *testing.T, s *station) {
 		s.say(&musterv1.Command{Id: "c1"})
-		s.wantTold(received, running)
+		s.wantTold(running)
 		s.set(func() { s.registered.ReconnectWindow = durationpb.New(time.Millisecond) })
 		s.say(&musterv1.Goodbye{RetryAfter: durationpb.New(3 * time.Second)})
 		s.cut()
@@ -129,7 +137,7 @@ func TestCancel(t *testing.T) {
 		s.say(&musterv1.Cancel{CommandId: "early"}, &musterv1.Command{Id: "early"})
 		s.wantTold(cancelled, cancelled)
 		s.say(&musterv1.Command{Id: "c1"}, &musterv1.Cancel{CommandId: "c1"}, &musterv1.Cancel{CommandId: "c1"})
-		s.wantTold(received, running, interrupted, interrupted)
+		s.wantTold(running, interrupted, interrupted)
 		s.say(&musterv1.TargetAck{CommandIds: []string{"c1"}}, &musterv1.Cancel{CommandId: "c1"})
 		s.wantTold()
 		s.wantReport(func(r Report) bool { return r.Commands == 1 && r.Cancelled == 2 && r.Answered == 2 })
@@ -227,7 +235,7 @@ func TestUnregisteredAgentRegistersAgain(t *testing.T) {
 		}
 		s.say(&musterv1.Nack{Type: "muster.v1.Target", Reason: musterv1.Nack_RETRY, Field: "unknown"})
 		s.say(&musterv1.Command{Id: "c1"}) // the link lives
-		s.wantTold(received, running, succeeded)
+		s.wantTold(succeeded)
 		s.wantReport(func(r Report) bool { return r.Errors["nack_not_registered"] == 1 && r.Errors["nack_retry"] == 1 })
 	})
 }
@@ -235,7 +243,7 @@ func TestUnregisteredAgentRegistersAgain(t *testing.T) {
 func TestUnknownMessagesAreCounted(t *testing.T) {
 	stationTest(t, Config{}, func(t *testing.T, s *station) {
 		s.say(&musterv1.Busy{CommandId: "x"}, &musterv1.Command{Id: "c1"})
-		s.wantTold(received, running, succeeded)
+		s.wantTold(succeeded)
 		s.wantReport(func(r Report) bool { return r.Errors["unknown_type"] == 1 && r.Connected == 1 })
 	})
 }
@@ -243,7 +251,7 @@ func TestUnknownMessagesAreCounted(t *testing.T) {
 func TestVanishedAgentIsGoneForEver(t *testing.T) {
 	stationTest(t, Config{Vanish: 1, Spare: 1}, func(t *testing.T, s *station) {
 		s.say(&musterv1.Command{Id: "c1"})
-		s.wantTold(received, running, succeeded)
+		s.wantTold(succeeded)
 		s.say(&musterv1.Command{Id: "c2"})
 		s.wantTold()
 		time.Sleep(time.Hour)

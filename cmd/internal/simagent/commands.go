@@ -17,7 +17,8 @@ const (
 	chunkSize  = 64 << 10
 	firstGap   = 30 * time.Second // after which an unacknowledged end is told again
 	longestGap = 5 * time.Minute
-	retryGap   = time.Second // after the coordinator could not store it
+	retryGap   = time.Second           // after the coordinator could not store it
+	quick      = 20 * time.Millisecond // of what takes less only the end is told, as by a real agent
 )
 
 // onCommand takes a command, or answers a copy of one with where it stands.
@@ -41,7 +42,6 @@ func (a *agent) onCommand(_ *link, m *musterv1.Command) error {
 	}
 	e := a.journal.receive(m.Id)
 	e.fails = !spared && chance(a.fleet.cfg.Fail)
-	a.tellLocked(e)
 	a.beginLocked(e)
 	return nil
 }
@@ -50,8 +50,11 @@ func chance(share float64) bool { return rand.Float64() < share }
 
 func (a *agent) beginLocked(e *entry) {
 	a.journal.start(e)
-	a.tellLocked(e)
-	if d := a.fleet.cfg.Delay; d > 0 {
+	d := a.fleet.cfg.Delay
+	if d >= quick {
+		a.tellLocked(e)
+	}
+	if d > 0 {
 		e.timer = time.AfterFunc(d, func() { a.finish(e) })
 		return
 	}

@@ -27,7 +27,7 @@ type Config struct {
 	Fail         float64       // share of commands that end FAILED (none)
 	Vanish       float64       // share of commands at which the agent leaves for ever, without a word (none)
 
-	Brief bool // tell only how commands end, not that they are received and run
+	Brief bool // tell only how commands end, not that they run
 	Spare int  // commands at first that neither fail nor make an agent vanish, so that canaries get through (none)
 
 	// OnConfig says what an agent makes of a config that it is offered for the

@@ -5,12 +5,12 @@
 // Report says how it went.
 //
 // A simulated agent keeps the agent's side of the protocol: it registers on every
-// link, beats as it was told, answers commands with RECEIVED, RUNNING and a final
-// state, sends a final state again until it is acknowledged, and comes back after
-// a broken link at a random moment. It takes the configs that it is offered, and
-// makes of them what the Config says. It runs nothing: a command takes the time that
-// the Config says, and any number of them go on at once. Its journal is memory, so
-// a new Fleet has new journals, and says so by their epoch. Within one Fleet an id
+// link, beats as it was told, answers commands with RUNNING, if they take 20 ms or
+// more, and a final state, sends a final state again until it is acknowledged, and
+// comes back after a broken link at a random moment. It takes the configs that it
+// is offered, and makes of them what the Config says. It runs nothing: a command
+// takes the time that the Config says, and any number of them go on at once. Its
+// journal is memory, so a new Fleet has new journals, and says so by their epoch. Within one Fleet an id
 // that was seen is not started again.
 //
 // # Why it has a client of its own
