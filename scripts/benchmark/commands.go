@@ -53,7 +53,7 @@ func benchCommands(ctx context.Context, args []string) (err error) {
 }
 
 const aboutCommands = `` + "`scripts/bench commands`" + `. The coordinator is ` + "`muster up`" + ` with its store on disk; store off is the same code with the store in memory. The agents are simulated on real
-Dealers, and answer each command with RECEIVED, RUNNING and a result of 300 bytes. NATS is nats-server with as many subscribers, which answer a request with 300 bytes and are written by hand
+Dealers, and answer each command as a real agent does of a program that ends at once, with its end and a result of 300 bytes. NATS is nats-server with as many subscribers, which answer a request with 300 bytes and are written by hand
 to do no more than that. Contestants take turns, one command each; a ratio is the median over rounds of the ratio within a round; by CPU it is that of the CPU time of all their processes, which
 other work on the machine disturbs less. A program is started when exec has returned to the agent. Memory is the growth of the resident set, after a garbage collection.
 `
