@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/musterhq/muster/coordinator/store"
+	"github.com/musterhq/muster/coordinator/store/faulty"
 	musterv1 "github.com/musterhq/muster/proto/muster/v1"
 )
 
@@ -293,6 +294,54 @@ func TestRegistrationsAreLimited(t *testing.T) {
 		r.wantStatus("b", musterv1.Agent_ONLINE)
 		a.leave()
 		b.leave()
+		r.stop()
+		r.store.Close()
+	})
+}
+
+// Registrations that are stored when their link is gone let nobody in: not the agent,
+// which would be ONLINE and SUSPECT once more by each of them, and none in the place
+// of a newer link.
+func TestRegistrationsOfALinkThatIsGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		var slow atomic.Bool
+		r.store = faulty.New(r.store, func(call faulty.Call) (f faulty.Fault) {
+			if call.Method == faulty.Commit && slow.Load() {
+				f.Delay = time.Second
+			}
+			return f
+		})
+		r.start()
+		online := func(e *musterv1.Event) bool { return e.Agent.GetStatus() == musterv1.Agent_ONLINE }
+		for name, comesBack := range map[string]bool{"away": false, "back": true} {
+			a := r.peer(name).join()
+			slow.Store(true)
+			for i := range 10 {
+				reg := proto.CloneOf(a.reg)
+				reg.Tags = map[string]string{"n": fmt.Sprint(i)}
+				a.say(reg)
+			}
+			before := r.told(online)
+			a.leave()
+			want := 0
+			if comesBack {
+				a.join()
+				want = 1
+			}
+			link := a.current()
+			time.Sleep(time.Minute)
+			slow.Store(false)
+			if n := r.told(online) - before; n != want {
+				t.Errorf("%s: %d times ONLINE after its link was gone, want %d", name, n, want)
+			}
+			if comesBack && a.current() != link {
+				t.Errorf("%s: its new link was closed", name)
+			}
+			if comesBack {
+				a.leave()
+			}
+		}
 		r.stop()
 		r.store.Close()
 	})

@@ -203,7 +203,11 @@ func (c *Coordinator) admit(r registration) {
 	a.seq.Store(r.row.Journal.Seq)
 	c.heard(a)
 	interval := c.interval(len(c.fleet.agents))
+	late := s.lateLocked(a)
 	c.fleet.mu.Unlock()
+	if late {
+		return
+	}
 
 	s.mu.Lock()
 	s.seq = m.SequenceNum
@@ -244,10 +248,25 @@ func (c *Coordinator) admit(r registration) {
 	}
 	c.dispatch.wake(a.id)
 	c.configs.look.wake(a.id)
-	select {
-	case <-s.peer.Done(): // it left before it had an agent to take offline
+	if s.gone() { // it left before it had an agent to take offline
 		c.onDown(s.peer, bus.ErrNoPeer)
+	}
+}
+
+// lateLocked reports whether a registration that was stored comes too late to let
+// its agent in: its link is gone, and that was noticed, or another one has the
+// agent. fleet.mu is held.
+func (s *session) lateLocked(a *agent) bool {
+	return s.gone() && a.session != s && (a.session != nil || s.registered() != nil)
+}
+
+// gone reports whether the session's link has ended.
+func (s *session) gone() bool {
+	select {
+	case <-s.peer.Done():
+		return true
 	default:
+		return false
 	}
 }
 
