@@ -3,10 +3,7 @@ package coordinator
 import (
 	"context"
 	"errors"
-	"maps"
-	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -20,17 +17,12 @@ import (
 // dispatcher brings queued commands to agents. Before a command's first send to
 // an agent it stores a SENT mark: what has no mark certainly did not run.
 type dispatcher struct {
-	store  store.Store
-	ledger *ledger
-	fleet  *fleet
-	cfg    Config
-	m      *metrics
-
-	mu    sync.Mutex
-	dirty map[string]struct{}           // agents to look at
-	start time.Time                     // seconds count from it, on the monotonic clock
-	later map[int64]map[string]struct{} // agents to look at again, by the second
-	woken chan struct{}                 // cap 1
+	store     store.Store
+	ledger    *ledger
+	fleet     *fleet
+	cfg       Config
+	m         *metrics
+	*worklist // agents whose queues are to be looked at
 }
 
 // maxMarks is how many targets one SENT row names, so that it stays far under
@@ -38,57 +30,7 @@ type dispatcher struct {
 const maxMarks = 20_000
 
 func newDispatcher(s store.Store, l *ledger, f *fleet, cfg Config, m *metrics) *dispatcher {
-	return &dispatcher{store: s, ledger: l, fleet: f, cfg: cfg, m: m, start: time.Now(), dirty: map[string]struct{}{}, later: map[int64]map[string]struct{}{}, woken: make(chan struct{}, 1)}
-}
-
-// wake asks for a look at these agents' queues. It never blocks.
-func (d *dispatcher) wake(agents ...string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, a := range agents {
-		d.dirty[a] = struct{}{}
-	}
-	select {
-	case d.woken <- struct{}{}:
-	default:
-	}
-}
-
-// wakeAt asks for a look at an agent's queue at t, or up to a second later.
-func (d *dispatcher) wakeAt(t time.Time, agent string) {
-	sec := d.second(t) + 1
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.later[sec] == nil {
-		d.later[sec] = map[string]struct{}{}
-	}
-	d.later[sec][agent] = struct{}{}
-}
-
-func (d *dispatcher) second(t time.Time) int64 { return int64(t.Sub(d.start) / time.Second) }
-
-// wakeDue wakes the agents whose time has come.
-func (d *dispatcher) wakeDue(now time.Time) {
-	d.mu.Lock()
-	var due []string
-	for sec, agents := range d.later {
-		if sec <= d.second(now) {
-			due = slices.AppendSeq(due, maps.Keys(agents))
-			delete(d.later, sec)
-		}
-	}
-	d.mu.Unlock()
-	if len(due) > 0 {
-		d.wake(due...)
-	}
-}
-
-func (d *dispatcher) take() map[string]struct{} {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	dirty := d.dirty
-	d.dirty = map[string]struct{}{}
-	return dirty
+	return &dispatcher{store: s, ledger: l, fleet: f, cfg: cfg, m: m, worklist: newWorklist()}
 }
 
 func (d *dispatcher) run(ctx context.Context) error {
@@ -97,7 +39,8 @@ func (d *dispatcher) run(ctx context.Context) error {
 	for {
 		select {
 		case <-d.woken:
-			d.round(ctx, d.take())
+			agents, _ := d.take()
+			d.round(ctx, agents)
 		case now := <-tick.C:
 			d.wakeDue(now)
 		case <-ctx.Done():
