@@ -48,7 +48,7 @@ type agent struct {
 	seen     atomic.Int64  // when its last message came: nanoseconds since fleet.start
 }
 
-// session is one registered link.
+// session is one link; it has no agent until it registers.
 type session struct {
 	id   string
 	peer *bus.Peer
@@ -89,7 +89,7 @@ func (f *fleet) at(since int64) time.Time {
 func (f *fleet) sessionOf(id string) *session {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	if a := f.agents[id]; a != nil && !a.row.GetMaintenance() && takesCommands(a.row) {
+	if a := f.agents[id]; a != nil && a.reachable() {
 		return a.session
 	}
 	return nil
@@ -165,7 +165,7 @@ func (f *fleet) size() int {
 	return len(f.agents)
 }
 
-// unknown returns those ids that no agent ever registered with.
+// unknown returns those ids that no known agent has.
 func (f *fleet) unknown(ids []string) (out []string) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()

@@ -100,7 +100,7 @@ func (c *Coordinator) removeRows(last *musterv1.Agent) <-chan error {
 
 // rowsOf are the deletions of an agent's rows; none when it has come again.
 func (c *Coordinator) rowsOf(id string) (ops []store.Op) {
-	if len(c.fleet.unknown([]string{id})) == 0 {
+	if c.fleet.knows(id) {
 		return nil
 	}
 	for _, key := range [][]byte{agentKey(id), journalKey(id), heldKey(id)} {

@@ -187,7 +187,7 @@ func (k *configs) withdraw(agent string, s *session, keys []offerKey) {
 	}
 }
 
-// knows reports whether an agent ever registered with that id.
+// knows reports whether there is an agent with that id.
 func (f *fleet) knows(id string) bool {
 	f.mu.RLock()
 	defer f.mu.RUnlock()

@@ -61,9 +61,9 @@ func (c *Coordinator) onRegister(p *bus.Peer, env *musterv1.Envelope, m *musterv
 // enter stores what is new in a registration whose link gets the agent, and then
 // lets it in.
 func (c *Coordinator) enter(r registration) {
-	known, needed, broken := c.plan(&r)
+	changed, broken := c.plan(&r)
 	held := c.configs.registerOp(r.msg.AgentId, r.msg.Configs)
-	if known && !needed && !broken && held == nil {
+	if !changed && !broken && held == nil {
 		c.admit(r)
 		return
 	}
@@ -95,9 +95,9 @@ type registration struct {
 	agent   *agent          // that it was made for; nil: a new one
 }
 
-// plan makes the agent's row from its registration: whether it is known, whether
-// the row must be written, and whether its journal is not the one we knew.
-func (c *Coordinator) plan(r *registration) (known, changed, broken bool) {
+// plan makes the agent's row from its registration: whether it must be written, and
+// whether its journal is not the one we knew.
+func (c *Coordinator) plan(r *registration) (changed, broken bool) {
 	m := r.msg
 	row := &musterv1.Agent{
 		Id: m.AgentId, Status: musterv1.Agent_ONLINE, Type: m.AgentType, Tags: m.Tags, Attributes: m.Attributes,
@@ -116,13 +116,13 @@ func (c *Coordinator) plan(r *registration) (known, changed, broken bool) {
 	a := c.fleet.agents[m.AgentId]
 	r.agent = a
 	if a == nil || a.row == nil {
-		return false, true, false
+		return true, false
 	}
 	row.RegisterTime, row.Maintenance = a.row.RegisterTime, a.row.Maintenance
 	broken = a.row.Journal.GetEpoch() != row.Journal.Epoch || row.Journal.Seq < a.seq.Load()
 	same := proto.CloneOf(a.row) // but for what every registration changes
 	same.Status, same.LastSeen, same.RunId, same.Journal.Seq, same.Left = row.Status, row.LastSeen, row.RunId, row.Journal.Seq, row.Left
-	return true, !proto.Equal(same, row), broken
+	return !proto.Equal(same, row), broken
 }
 
 // firstForeign is the first field number that is not ours (N47).
