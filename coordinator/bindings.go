@@ -106,23 +106,19 @@ func (b *bindings) of(agent string, groups []string) []effective {
 	return list
 }
 
-// bindingFor returns the version that bindings of one config give to an agent
-// in these groups (sorted); 0: none.
-func bindingFor(list []*musterv1.Binding, agent string, groups []string) (version int32) {
-	scope, group := -1, ""
+// bindingOf returns which of a config's bindings counts for an agent in these
+// groups (sorted): that of the smallest scope, among groups of the later name.
+func bindingOf(list []*musterv1.Binding, agent string, groups []string) (found *musterv1.Binding) {
 	for _, b := range list {
-		switch {
-		case b.Fleet && scope < scopeFleet:
-			scope, version = scopeFleet, b.Version
-		case b.Group != "" && (scope < scopeGroup || scope == scopeGroup && b.Group > group):
-			if _, in := slices.BinarySearch(groups, b.Group); in {
-				scope, group, version = scopeGroup, b.Group, b.Version
-			}
-		case b.Agent != "" && b.Agent == agent:
-			scope, version = scopeAgent, b.Version
+		holds := b.Fleet || b.Agent != "" && b.Agent == agent
+		if b.Group != "" {
+			_, holds = slices.BinarySearch(groups, b.Group)
+		}
+		if holds && (found == nil || compareBindings(found, b) < 0) {
+			found = b
 		}
 	}
-	return version
+	return found
 }
 
 // compareBindings puts the wider scope first, then goes by name.

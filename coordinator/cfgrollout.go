@@ -349,21 +349,6 @@ func isConcerned(b *musterv1.Binding, groups []string) bool {
 	return b != nil && (len(groups) == 0 || b.Group != "" && slices.Contains(groups, b.Group))
 }
 
-// bindingOf returns which of a config's bindings counts for an agent in these
-// groups (sorted): that of the smallest scope, among groups of the later name.
-func bindingOf(list []*musterv1.Binding, agent string, groups []string) (found *musterv1.Binding) {
-	for _, b := range list {
-		holds := b.Fleet || b.Agent != "" && b.Agent == agent
-		if b.Group != "" {
-			_, holds = slices.BinarySearch(groups, b.Group)
-		}
-		if holds && (found == nil || compareBindings(found, b) < 0) {
-			found = b
-		}
-	}
-	return found
-}
-
 // view is the rollout as operators see it. mu is held.
 func (r *configRollout) view() *musterv1.ConfigRollout {
 	v := proto.CloneOf(r.row)

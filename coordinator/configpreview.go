@@ -33,8 +33,8 @@ func (s *configService) PreviewConfig(_ context.Context, req *musterv1.PreviewCo
 	}
 	for _, id := range ids {
 		groups := s.c.groups.of(id)
-		from := s.c.configs.wantedVersion(id, name, bindingFor(head.GetBindings(), id, groups))
-		to := s.c.configs.wantedVersion(id, name, bindingFor(req.Config.Bindings, id, groups))
+		from := s.c.configs.wantedVersion(id, name, bindingOf(head.GetBindings(), id, groups).GetVersion())
+		to := s.c.configs.wantedVersion(id, name, bindingOf(req.Config.Bindings, id, groups).GetVersion())
 		if to != 0 {
 			resp.Total++
 		}

@@ -187,7 +187,7 @@ func (s *storm) wantAllTrue() {
 		for _, a := range s.all {
 			id := a.reg.AgentId
 			st := s.r.statusOf(name, id)
-			bound := bindingFor(cfg.GetBindings(), id, s.r.c.groups.of(id))
+			bound := bindingOf(cfg.GetBindings(), id, s.r.c.groups.of(id)).GetVersion()
 			if bound != st.GetRunningVersion() && st.GetStatus() != musterv1.ConfigStatus_FAILED {
 				s.r.t.Errorf("config %s on %s is bound to %d: %v", name, id, bound, st)
 			}
