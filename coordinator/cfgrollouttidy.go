@@ -67,24 +67,9 @@ func (rs *configRollouts) remove(ctx context.Context, id string) error {
 
 // dropRows deletes the rows under a prefix that come after a key.
 func (rs *configRollouts) dropRows(ctx context.Context, space store.Space, prefix string, after []byte) error {
-	var ops []store.Op
-	drop := func() error {
-		if len(ops) == 0 {
-			return nil
-		}
-		_, err := rs.c.store.Commit(ctx, store.Batch{Ops: ops})
-		ops = nil
+	gone := removal{store: rs.c.store}
+	if err := gone.under(ctx, space, prefix, after); err != nil {
 		return err
 	}
-	err := eachRow(ctx, rs.c.store, space, []byte(prefix), after, func(kv store.KV) error {
-		ops = append(ops, store.Op{Kind: store.Delete, Space: space, Key: kv.Key})
-		if len(ops) == store.MaxOps {
-			return drop()
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	return drop()
+	return gone.flush(ctx)
 }

@@ -177,13 +177,14 @@ func (r *retention) surplus(ctx context.Context) (int, error) {
 	return over, nil
 }
 
-// removal deletes all rows of commands, many in a commit. A command's summary
-// goes last, so that a removal cut short is taken up again.
+// removal deletes rows, many in a commit, in the order in which they are named.
 type removal struct {
 	store store.Store
 	ops   []store.Op
 }
 
+// add deletes all rows of a command. Its summary goes last, so that a removal cut
+// short is taken up again.
 func (r *removal) add(ctx context.Context, id string) error {
 	for _, p := range []struct {
 		space  store.Space
@@ -193,18 +194,24 @@ func (r *removal) add(ctx context.Context, id string) error {
 		{spaceHistory, ctlPrefix + id}, {spaceBulk, outputPrefix + id + "/"}, {spaceBulk, targetsPrefix + id + "/"},
 		{spaceHistory, cmdPrefix + id}, {spaceHistory, sumPrefix + id},
 	} {
-		err := eachRow(ctx, r.store, p.space, []byte(p.prefix), nil, func(kv store.KV) error {
-			r.ops = append(r.ops, store.Op{Kind: store.Delete, Space: p.space, Key: kv.Key})
-			if len(r.ops) < store.MaxOps/2 { // half a batch: writes that wait behind it wait less
-				return nil
-			}
-			return r.flush(ctx)
-		})
-		if err != nil {
+		if err := r.under(ctx, p.space, p.prefix, nil); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// under deletes the rows under a prefix that come after a key.
+func (r *removal) under(ctx context.Context, space store.Space, prefix string, after []byte) error {
+	return eachRow(ctx, r.store, space, []byte(prefix), after, func(kv store.KV) error { return r.drop(ctx, space, kv.Key) })
+}
+
+func (r *removal) drop(ctx context.Context, space store.Space, key []byte) error {
+	r.ops = append(r.ops, store.Op{Kind: store.Delete, Space: space, Key: key})
+	if len(r.ops) < store.MaxOps/2 { // half a batch: writes that wait behind it wait less
+		return nil
+	}
+	return r.flush(ctx)
 }
 
 func (r *removal) flush(ctx context.Context) error {
@@ -218,21 +225,16 @@ func (r *removal) flush(ctx context.Context) error {
 
 // pruneKeys forgets Idempotency-Keys made before t.
 func (r *retention) pruneKeys(ctx context.Context, t time.Time) error {
-	var b store.Batch
+	gone := removal{store: r.c.store}
 	err := r.c.each(ctx, spaceHistory, idemPrefix, func(kv store.KV) error {
 		row := &musterv1.Idempotency{}
-		if err := decode(kv.Key, kv.Value, row); err == nil && row.CreateTime.AsTime().Before(t) {
-			b.Ops = append(b.Ops, store.Op{Kind: store.Delete, Space: spaceHistory, Key: kv.Key})
-		}
-		if len(b.Ops) < store.MaxOps/2 {
+		if err := decode(kv.Key, kv.Value, row); err != nil || !row.CreateTime.AsTime().Before(t) {
 			return nil
 		}
-		_, err := r.c.store.Commit(ctx, b)
-		b.Ops = nil
-		return err
+		return gone.drop(ctx, spaceHistory, kv.Key)
 	})
-	if err == nil && len(b.Ops) > 0 {
-		_, err = r.c.store.Commit(ctx, b)
+	if err != nil {
+		return err
 	}
-	return err
+	return gone.flush(ctx)
 }
