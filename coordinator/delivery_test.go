@@ -299,7 +299,9 @@ func TestSentCommandsAreLostWithTheJournal(t *testing.T) {
 				b.reg.Commands = []*musterv1.HeldCommand{{CommandId: known.Id, State: musterv1.Target_FAILED}}
 				b.join()
 				defer b.leave()
-				r.wantState(once.Id, "a", musterv1.Target_LOST)
+				if got := r.wantState(once.Id, "a", musterv1.Target_LOST); got.EndTime == nil {
+					t.Error("it is not said when it was LOST")
+				}
 				b.wantGot(2)
 				for i, id := range []string{again.Id, waiting.Id} {
 					if got := b.commands()[i].Id; got != id {

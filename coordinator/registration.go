@@ -152,9 +152,9 @@ func (c *Coordinator) lostOps(m *musterv1.Register, row *musterv1.Agent, held []
 		known[h.CommandId] = isFinal(h.State)
 	}
 	return func(context.Context) ([]store.Op, error) {
-		ops := append(slices.Clone(held), putAgent(row))
+		ops, now := append(slices.Clone(held), putAgent(row)), c.nowStamp()
 		for _, r := range c.ledger.claimSent(m.AgentId, known) {
-			ops = append(ops, settleOp(r, musterv1.Target_LOST, "the agent's journal is new or was set back: it cannot tell whether this ran", nil))
+			ops = append(ops, settleOp(r.oc.cmd.Id, m.AgentId, musterv1.Target_LOST, "the agent's journal is new or was set back: it cannot tell whether this ran", now))
 		}
 		return ops, nil
 	}

@@ -32,7 +32,7 @@ func (c *Coordinator) settle(claim func() []ref, to musterv1.Target_State, reaso
 	for part := range parts(claim(), store.MaxOps/2) {
 		ops := make([]store.Op, 0, len(part))
 		for _, r := range part {
-			ops = append(ops, settleOp(r, to, reason, now))
+			ops = append(ops, settleOp(r.oc.cmd.Id, r.agent(), to, reason, now))
 		}
 		c.batch.must(c.insist(ops))
 	}
@@ -50,9 +50,10 @@ func (c *Coordinator) insist(ops []store.Op) *write {
 	return w
 }
 
-func settleOp(r ref, to musterv1.Target_State, reason string, at *timestamppb.Timestamp) store.Op {
-	t := &musterv1.Target{CommandId: r.oc.cmd.Id, AgentId: r.agent(), State: to, Reason: reason, EndTime: at}
-	return store.Op{Kind: store.PutIfAbsent, Space: spaceHistory, Key: resKey(t.CommandId, t.AgentId), Value: encode(t)}
+// settleOp is the final row of a target that the coordinator decides about.
+func settleOp(id, agent string, to musterv1.Target_State, reason string, at *timestamppb.Timestamp) store.Op {
+	t := &musterv1.Target{CommandId: id, AgentId: agent, State: to, Reason: reason, EndTime: at}
+	return store.Op{Kind: store.PutIfAbsent, Space: spaceHistory, Key: resKey(id, agent), Value: encode(t)}
 }
 
 // end writes the summary of a command whose targets are all final.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -58,7 +57,7 @@ func (c *Coordinator) submit(ctx context.Context, req *musterv1.Command, key str
 
 	mark, done := c.sentAtOnce(cmd, targets)
 	defer done()
-	rev, err := c.storeCommand(ctx, cmd, targets, c.settledAtOnce(cmd, targets, now), mark, once)
+	rev, err := c.storeCommand(ctx, cmd, targets, c.settledAtOnce(cmd, targets), mark, once)
 	if errors.Is(err, store.ErrConflict) { // the same key, at the same time
 		id, err := c.earlier(ctx, once)
 		return c.again(ctx, id, err)
@@ -104,11 +103,10 @@ func (c *Coordinator) again(ctx context.Context, id string, err error) (*musterv
 // settledAtOnce returns the final rows of targets that the command need not be sent to:
 // REJECTED where the agent takes no commands, and CANCELLED where it is OFFLINE,
 // if the command does not want to wait for it.
-func (c *Coordinator) settledAtOnce(cmd *musterv1.Command, targets []string, now time.Time) (ops []store.Op) {
+func (c *Coordinator) settledAtOnce(cmd *musterv1.Command, targets []string) (ops []store.Op) {
 	settle := func(agents []string, to musterv1.Target_State, reason string) {
 		for _, agent := range agents {
-			t := &musterv1.Target{CommandId: cmd.Id, AgentId: agent, State: to, Reason: reason, EndTime: timestamppb.New(now)}
-			ops = append(ops, store.Op{Kind: store.PutIfAbsent, Space: spaceHistory, Key: resKey(cmd.Id, agent), Value: encode(t)})
+			ops = append(ops, settleOp(cmd.Id, agent, to, reason, cmd.CreateTime))
 		}
 	}
 	refusing, rest := c.fleet.refusing(targets)
