@@ -166,16 +166,9 @@ func (rs *configRollouts) store(ctx context.Context, row *musterv1.ConfigRollout
 		return err
 	}
 	last = append(last, old...)
-	draft := store.Op{Space: spaceHistory, Key: draftKey(row.Id)}
-	batches := split(ops, draft, sizeOf(last)+store.MaxValue) // with room for the head of the config
-	for _, b := range batches[:len(batches)-1] {
-		if _, err := rs.c.store.Commit(ctx, store.Batch{Ops: b}); err != nil {
-			return err
-		}
-	}
-	last = append(batches[len(batches)-1], last...)
-	if len(batches) > 1 {
-		last = append(last, store.Op{Kind: store.Delete, Space: spaceHistory, Key: draft.Key})
+	rest, err := rs.c.storeAhead(ctx, ops, store.Op{Space: spaceHistory, Key: draftKey(row.Id)}, sizeOf(last)+store.MaxValue) // with room for the head of the config
+	if err != nil {
+		return err
 	}
 	rs.mu.Lock()
 	rs.fresh[row.Id] = targets
@@ -194,7 +187,7 @@ func (rs *configRollouts) store(ctx context.Context, row *musterv1.ConfigRollout
 		}
 		cfg.RolloutId = row.Id
 		return nil
-	}, last...)
+	}, append(rest, last...)...)
 	return err
 }
 

@@ -129,18 +129,10 @@ func (k *configs) storeVersion(ctx context.Context, head *musterv1.Config, rev s
 		{Kind: store.Put, Space: spaceConfig, Key: verKey(row.Config, row.Version), Value: encode(row), If: store.Absent()},
 	}
 	staged := store.Op{Kind: store.Put, Space: spaceConfig, Key: stagedKey(row.Config, row.Version)}
-	batches := split(contentOps(ref, content), staged, sizeOf(last)+len(staged.Key))
-	for _, b := range batches[:len(batches)-1] {
-		if _, err := k.c.store.Commit(ctx, store.Batch{Ops: b}); err != nil {
-			k.tidySoon()
-			return err
-		}
+	rest, err := k.c.storeAhead(ctx, contentOps(ref, content), staged, sizeOf(last))
+	if err == nil {
+		err = k.c.commitWanted(ctx, append(rest, last...)...)
 	}
-	last = append(batches[len(batches)-1], last...)
-	if len(batches) > 1 {
-		last = append(last, store.Op{Kind: store.Delete, Space: spaceConfig, Key: staged.Key})
-	}
-	err := k.c.commitWanted(ctx, last...)
 	if err != nil || len(k.catalog.versionsOf(row.Config)) > keptVersions {
 		k.tidySoon()
 	}

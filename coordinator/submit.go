@@ -133,23 +133,33 @@ func (c *Coordinator) storeCommand(ctx context.Context, cmd *musterv1.Command, t
 	if once.row != nil {
 		head = append(head, once.op(cmd.Id, cmd.CreateTime))
 	}
-	draft := store.Op{Kind: store.Put, Space: spaceHistory, Key: draftKey(cmd.Id)}
-	batches := split(ops, draft, sizeOf(head)+len(draft.Key))
-	for _, b := range batches[:len(batches)-1] {
-		if _, err := c.store.Commit(ctx, store.Batch{Ops: b}); err != nil {
-			return 0, err
-		}
+	rest, err := c.storeAhead(ctx, ops, store.Op{Kind: store.Put, Space: spaceHistory, Key: draftKey(cmd.Id)}, sizeOf(head))
+	if err != nil {
+		return 0, err
 	}
-	last := append(batches[len(batches)-1], head...)
-	if len(batches) > 1 {
-		last = append(last, store.Op{Kind: store.Delete, Space: spaceHistory, Key: draft.Key})
-	}
-	res, err := c.store.Commit(ctx, store.Batch{Ops: last})
+	res, err := c.store.Commit(ctx, store.Batch{Ops: append(rest, head...)})
 	return res.Rev, err
 }
 
+// storeAhead commits what of ops has no room in one commit with four others of
+// reserve bytes, and returns what has. When it commits anything, the row draft is
+// there from the first of these commits to the one of what it returns.
+func (c *Coordinator) storeAhead(ctx context.Context, ops []store.Op, draft store.Op, reserve int) (rest []store.Op, err error) {
+	batches := split(ops, draft, reserve+len(draft.Key))
+	for _, b := range batches[:len(batches)-1] {
+		if _, err := c.store.Commit(ctx, store.Batch{Ops: b}); err != nil {
+			return nil, err
+		}
+	}
+	rest = batches[len(batches)-1]
+	if len(batches) > 1 {
+		rest = append(rest, store.Op{Kind: store.Delete, Space: draft.Space, Key: draft.Key})
+	}
+	return rest, nil
+}
+
 // split cuts ops into batches that keep the store's limits, the last one with
-// room for reserve bytes and four ops. If there are several, draft goes first.
+// room for reserve bytes and five ops. If there are several, draft goes first.
 func split(ops []store.Op, draft store.Op, reserve int) [][]store.Op {
 	room := func(b []store.Op, o store.Op) bool {
 		return len(b) < store.MaxOps-5 && sizeOf(b)+sizeOf([]store.Op{o})+reserve+len(draft.Key) <= store.MaxBytes
