@@ -22,7 +22,7 @@ const (
 // groups holds every group with its members of now. It follows the group rows
 // of the store and the facts of the agents: an agent is looked at again when its
 // facts have changed, never when it beats. Its methods may be called concurrently,
-// but, except touch, not while fleet.mu is held.
+// but, except touch and touchStatus, not while fleet.mu is held.
 type groups struct {
 	c        *Coordinator
 	changing sync.Mutex              // held while an operator's change of a group is stored
