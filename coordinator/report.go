@@ -156,8 +156,8 @@ func (c *Coordinator) afterwards(ctx context.Context, key []byte, t *musterv1.Ta
 // without the agent's word.
 func (c *Coordinator) lateOps(have store.KV, t *musterv1.Target) ([]store.Op, error) {
 	var first musterv1.Target
-	if err := proto.Unmarshal(have.Value, &first); err != nil {
-		return nil, fmt.Errorf("row %q: %w", have.Key, err)
+	if err := decode(have.Key, have.Value, &first); err != nil {
+		return nil, err
 	}
 	if toldFinal(first.State) {
 		if first.State != t.State || first.GetExitCode() != t.GetExitCode() {
