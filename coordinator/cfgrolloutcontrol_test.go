@@ -72,13 +72,9 @@ func TestAbortedConfigRolloutGoesBack(t *testing.T) {
 			t.Fatalf("%d run it, want 2", n)
 		}
 		r.mustControl(id, "abort")
-		for time.Sleep(time.Second); ; time.Sleep(time.Second) {
-			if got := r.rollout(id); got.EndTime != nil {
-				if got.State != musterv1.ConfigRollout_ABORTED || got.Counts.Applied != 0 || got.Counts.RolledBack != 2 || got.Counts.Skipped != 4 {
-					t.Errorf("got %v", got)
-				}
-				break
-			}
+		got := r.wantEnded(id, time.Minute)
+		if got.State != musterv1.ConfigRollout_ABORTED || got.Counts.Applied != 0 || got.Counts.RolledBack != 2 || got.Counts.Skipped != 4 {
+			t.Errorf("got %v", got)
 		}
 		if n := runs(all, "one"); n != 6 || offeredIn(all, v) != 2 {
 			t.Errorf("%d run the old version, %d were reached", n, offeredIn(all, v))

@@ -148,9 +148,7 @@ func TestC051PausesOfTheProcess(t *testing.T) {
 			ag := r.c.fleet.agents["a"]
 			ag.seen.Add(-int64(pause))
 			r.c.onSilence(ag) // the timer that fires first
-			if got := r.wantStatus("a", musterv1.Agent_ONLINE); got.Status == musterv1.Agent_OFFLINE {
-				t.Fatalf("after %v: %v", pause, got)
-			}
+			r.wantStatus("a", musterv1.Agent_ONLINE)
 			a.beat()
 			time.Sleep(20 * time.Second)
 		}
@@ -176,14 +174,14 @@ func TestC054FlappingAndJitter(t *testing.T) {
 		fast := r.peer("fast").join()
 		defer fast.leave()
 		synctest.Wait()
-		before := s.n
+		before := s.n.Load()
 		for range 10 * 1000 {
 			fast.beat()
 			time.Sleep(time.Millisecond)
 		}
 		synctest.Wait()
-		if s.n != before {
-			t.Errorf("%d commits by beats", s.n-before)
+		if n := s.n.Load() - before; n != 0 {
+			t.Errorf("%d commits by beats", n)
 		}
 		flapping := make([]*peer, 10)
 		for range 5 * 60 {

@@ -93,7 +93,6 @@ type chunks struct {
 func (c *chunks) Context() context.Context           { return c.ctx }
 func (c *chunks) Send(m *musterv1.OutputChunk) error { c.b = append(c.b, m.Data...); return nil }
 
-// What an interrupted run had sent is not the output of the target.
 // An agent that did not hear the acknowledgement sends everything again: while
 // the command is open, and when it has ended. It must be let go, and what is
 // stored stays.
@@ -125,6 +124,7 @@ func TestReportWithOutputIsAcknowledgedAgain(t *testing.T) {
 	})
 }
 
+// What an interrupted run had sent is not the output of the target.
 func TestOutputEndsWhereItsReportSays(t *testing.T) {
 	fleetTest(t, func(t *testing.T, r *rig) {
 		a := r.peer("a").join()

@@ -270,7 +270,7 @@ func TestRegistrationsAreLimited(t *testing.T) {
 		r.store = s
 		r.start()
 		a, b := r.peer("a").join(), r.peer("b").join()
-		before := s.n
+		before := s.n.Load()
 		for i := range 1000 {
 			reg := proto.CloneOf(a.reg)
 			reg.Tags = map[string]string{"n": fmt.Sprint(i)}
@@ -283,7 +283,7 @@ func TestRegistrationsAreLimited(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if n := s.n - before; n > 3*registerBurst {
+		if n := s.n.Load() - before; n > 3*registerBurst {
 			t.Errorf("%d commits", n)
 		}
 		if len(a.bye) == 0 || a.bye[0].RetryAfter.AsDuration() < time.Second {

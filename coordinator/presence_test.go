@@ -268,11 +268,11 @@ func TestPauseOfTheProcessGivesAGrace(t *testing.T) {
 // counting counts the commits that reach a store.
 type counting struct {
 	store.Store
-	n int
+	n atomic.Int64
 }
 
 func (s *counting) Commit(ctx context.Context, b store.Batch) (store.Result, error) {
-	s.n++
+	s.n.Add(1)
 	return s.Store.Commit(ctx, b)
 }
 
@@ -283,11 +283,11 @@ func TestBeatsCostNoCommit(t *testing.T) {
 		r.store = s
 		r.start()
 		a := r.peer("a").join()
-		before := s.n
+		before := s.n.Load()
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if s.n != before || len(a.acks) < 300 {
-			t.Errorf("%d commits by %d beats", s.n-before, len(a.acks))
+		if n := s.n.Load() - before; n != 0 || len(a.acks) < 300 {
+			t.Errorf("%d commits by %d beats", n, len(a.acks))
 		}
 		a.leave()
 		r.stop()
@@ -308,8 +308,8 @@ func TestUnchangedRegistrationCostsNoCommit(t *testing.T) {
 		a := r.peer("a").join()
 		defer func() { a.leave(); r.stop(); r.store.Close() }()
 		r.wantStatus("a", musterv1.Agent_ONLINE)
-		if s.n != 1 { // the transition to ONLINE writes last_seen
-			t.Errorf("%d commits", s.n)
+		if n := s.n.Load(); n != 1 { // the transition to ONLINE writes last_seen
+			t.Errorf("%d commits", n)
 		}
 	})
 }

@@ -254,8 +254,8 @@ func TestForeignFieldsStayWithTheAgent(t *testing.T) {
 		if !proto.Equal(got.Attributes, p.reg.Attributes) {
 			t.Errorf("kept %v, want %v", got.Attributes, p.reg.Attributes)
 		}
-		if s.n != 1 { // the transition to ONLINE
-			t.Errorf("%d commits by a registration that changes nothing", s.n)
+		if n := s.n.Load(); n != 1 { // the transition to ONLINE
+			t.Errorf("%d commits by a registration that changes nothing", n)
 		}
 	})
 }

@@ -1,15 +1,12 @@
 package coordinator
 
 import (
-	"context"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/musterhq/muster/coordinator/store"
 	musterv1 "github.com/musterhq/muster/proto/muster/v1"
 )
 
@@ -19,7 +16,7 @@ import (
 func TestFloodOfConfigStatusesCostsLittle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
-		commits := &countedCommits{Store: r.store}
+		commits := &counting{Store: r.store}
 		r.store = commits
 		r.start()
 		r.pipeline("app", "one")
@@ -67,14 +64,4 @@ func TestFloodOfConfigStatusesCostsLittle(t *testing.T) {
 		r.stop()
 		r.store.Close()
 	})
-}
-
-type countedCommits struct {
-	store.Store
-	n atomic.Int64
-}
-
-func (s *countedCommits) Commit(ctx context.Context, b store.Batch) (store.Result, error) {
-	s.n.Add(1)
-	return s.Store.Commit(ctx, b)
 }

@@ -2,10 +2,9 @@ package coordinator
 
 import (
 	"context"
-	"sync/atomic"
-
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
