@@ -210,24 +210,17 @@ func (rs *configRollouts) storeOffers(ctx context.Context, key, value []byte) er
 	return err
 }
 
-// decide stores a decision about a rollout in state from, and waits until it is
-// in force. It does nothing when another decision came first.
-func (rs *configRollouts) decide(ctx context.Context, r *configRollout, from musterv1.ConfigRollout_State, change func(*musterv1.ConfigRollout)) error {
+// halt has a running rollout reach nobody more, and waits until that is in force. It
+// does nothing when another decision came first.
+func (rs *configRollouts) halt(ctx context.Context, r *configRollout, why string) error {
 	rs.deciding.Lock()
 	defer rs.deciding.Unlock()
 	row := rs.rowOf(r)
-	if row == nil || row.State != from {
+	if row == nil || row.State != musterv1.ConfigRollout_RUNNING {
 		return nil
 	}
-	change(row)
+	row.State, row.StateReason = musterv1.ConfigRollout_HALTED, why
 	return rs.storeDecision(ctx, r, row)
-}
-
-// halt has a running rollout reach nobody more.
-func (rs *configRollouts) halt(ctx context.Context, r *configRollout, why string) error {
-	return rs.decide(ctx, r, musterv1.ConfigRollout_RUNNING, func(row *musterv1.ConfigRollout) {
-		row.State, row.StateReason = musterv1.ConfigRollout_HALTED, why
-	})
 }
 
 // storeDecision stores a rollout that has not ended. One that goes back from now
