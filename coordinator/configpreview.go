@@ -33,8 +33,8 @@ func (s *configService) PreviewConfig(_ context.Context, req *musterv1.PreviewCo
 	}
 	for _, id := range ids {
 		groups := s.c.groups.of(id)
-		from := s.c.configs.wantedVersion(id, name, bindingOf(head.GetBindings(), id, groups).GetVersion())
-		to := s.c.configs.wantedVersion(id, name, bindingOf(req.Config.Bindings, id, groups).GetVersion())
+		from := s.c.configs.rollouts.version(id, name, bindingOf(head.GetBindings(), id, groups).GetVersion())
+		to := s.c.configs.rollouts.version(id, name, bindingOf(req.Config.Bindings, id, groups).GetVersion())
 		if to != 0 {
 			resp.Total++
 		}
@@ -52,13 +52,4 @@ func (s *configService) PreviewConfig(_ context.Context, req *musterv1.PreviewCo
 	}
 	resp.Fleet = uint32(len(ids))
 	return resp, nil
-}
-
-// wantedVersion is the version that an agent shall have of a config when its
-// bindings say bound; 0: none.
-func (k *configs) wantedVersion(agent, name string, bound int32) int32 {
-	if bound == 0 {
-		return 0
-	}
-	return k.rollouts.version(agent, name, bound)
 }
