@@ -2,8 +2,6 @@ package coordinator
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 
 	"google.golang.org/grpc/codes"
@@ -49,7 +47,7 @@ func (k *configs) content(ctx context.Context, v *musterv1.ConfigVersion) ([]byt
 		}
 		all = append(all, part...)
 	}
-	if sum := sha256.Sum256(all); hex.EncodeToString(sum[:]) != v.Sha256 {
+	if sha256Hex(all) != v.Sha256 {
 		return nil, fmt.Errorf("config %q, version %d: the stored content is not what was put", v.Config, v.Version)
 	}
 	return all, nil

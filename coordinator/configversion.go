@@ -2,8 +2,6 @@ package coordinator
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"slices"
 	"strconv"
@@ -81,8 +79,7 @@ func checkVersion(req *musterv1.CreateConfigVersionRequest) error {
 
 // nextVersion makes the row of the version that comes after all others.
 func (s *configService) nextVersion(req *musterv1.CreateConfigVersionRequest, head *musterv1.Config) (*musterv1.ConfigVersion, error) {
-	sum := sha256.Sum256(req.Content)
-	row := &musterv1.ConfigVersion{Config: head.Name, Size: uint32(len(req.Content)), Sha256: hex.EncodeToString(sum[:]),
+	row := &musterv1.ConfigVersion{Config: head.Name, Size: uint32(len(req.Content)), Sha256: sha256Hex(req.Content),
 		File: proto.CloneOf(req.File), Note: req.Note, CreateTime: s.c.nowStamp()}
 	if head.Kind == musterv1.Config_INSTANCE {
 		if _, err := parseObject(req.Content); err != nil {

@@ -9,9 +9,11 @@ import (
 )
 
 // etagOf names a row's value.
-func etagOf(value []byte) string {
-	sum := sha256.Sum256(value)
-	return hex.EncodeToString(sum[:8])
+func etagOf(value []byte) string { return sha256Hex(value)[:16] }
+
+func sha256Hex(b []byte) string {
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])
 }
 
 // checkEtag returns ETAG_MISMATCH unless an object is as the writer says: etag

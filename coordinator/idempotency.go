@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 
 	"google.golang.org/grpc/codes"
@@ -39,8 +38,8 @@ func newOnceKey(ctx context.Context, operation, key string, req proto.Message) (
 	if err != nil {
 		return onceKey{}, invalid("request", "%v", err)
 	}
-	scope := sha256.Sum256([]byte(tokenName(ctx) + "\x00" + operation + "\x00" + key))
-	return onceKey{row: []byte(idemPrefix + hex.EncodeToString(scope[:])), hash: sha256.Sum256(b)}, nil
+	scope := sha256Hex([]byte(tokenName(ctx) + "\x00" + operation + "\x00" + key))
+	return onceKey{row: []byte(idemPrefix + scope), hash: sha256.Sum256(b)}, nil
 }
 
 // op is the row that goes with what was made.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -288,9 +287,4 @@ func refsKey(refs []configRef) string {
 		b = fmt.Appendf(b, "%s@%d,", r.name, r.version)
 	}
 	return string(b)
-}
-
-func sha256Hex(b []byte) string {
-	sum := sha256.Sum256(b)
-	return hex.EncodeToString(sum[:])
 }

@@ -1,9 +1,7 @@
 package coordinator
 
 import (
-	"crypto/sha256"
 	"encoding/base64"
-	"encoding/hex"
 	"slices"
 	"strings"
 )
@@ -28,10 +26,7 @@ func pageToken(list, last string) string {
 }
 
 // digest keeps tokens short: a list's name may hold a whole filter.
-func digest(list string) string {
-	h := sha256.Sum256([]byte(list))
-	return hex.EncodeToString(h[:8])
-}
+func digest(list string) string { return sha256Hex([]byte(list))[:16] }
 
 func pageStart(token, list string) (after string, err error) {
 	if token == "" {
