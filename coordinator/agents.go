@@ -2,7 +2,6 @@ package coordinator
 
 import (
 	"context"
-	"slices"
 
 	"google.golang.org/protobuf/proto"
 
@@ -21,13 +20,9 @@ func (s *agentService) ListAgents(_ context.Context, req *musterv1.ListAgentsReq
 	if err != nil {
 		return nil, err
 	}
-	ids := s.c.fleet.ids()
-	i, found := slices.BinarySearch(ids, after)
-	if found {
-		i++
-	}
+	ids := behind(s.c.fleet.ids(), after)
 	resp := &musterv1.ListAgentsResponse{}
-	size, bytes := pageSize(req.PageSize), 0
+	i, size, bytes := 0, pageSize(req.PageSize), 0
 	for ; i < len(ids) && len(resp.Agents) < size && bytes < maxPageBytes; i++ {
 		if a := s.c.fleet.view(ids[i]); a != nil {
 			a.Groups = s.c.groups.of(a.Id)

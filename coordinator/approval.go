@@ -3,7 +3,6 @@ package coordinator
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 
 	"google.golang.org/grpc/codes"
@@ -23,13 +22,9 @@ func (s *keyService) ListKeys(_ context.Context, req *musterv1.ListKeysRequest) 
 	if err != nil {
 		return nil, err
 	}
-	ids := s.c.keys.ids()
-	i, found := slices.BinarySearch(ids, after)
-	if found {
-		i++
-	}
+	ids := behind(s.c.keys.ids(), after)
 	resp := &musterv1.ListKeysResponse{}
-	size := pageSize(req.PageSize)
+	i, size := 0, pageSize(req.PageSize)
 	for ; i < len(ids) && len(resp.Keys) < size; i++ {
 		k := s.c.keys.get(ids[i])
 		if k != nil && (req.State == 0 || k.State == req.State) {

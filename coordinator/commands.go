@@ -114,11 +114,8 @@ func (s *commandService) listed(ctx context.Context, id, after string, n int) ([
 	if err != nil {
 		return nil, err
 	}
-	i, found := slices.BinarySearch(all, after)
-	if found {
-		i++
-	}
-	return all[i:min(len(all), i+n)], nil
+	rest := behind(all, after)
+	return rest[:min(len(rest), n)], nil
 }
 
 // rows reads the final rows of these targets, and what came late. One that is

@@ -21,14 +21,9 @@ func (s *configService) ListConfigStatus(_ context.Context, req *musterv1.ListCo
 	if err != nil {
 		return nil, err
 	}
-	ids := s.c.fleet.ids()
-	i, found := slices.BinarySearch(ids, after)
-	if found {
-		i++
-	}
 	size, bytes := pageSize(req.PageSize), 0
 	resp := &musterv1.ListConfigStatusResponse{}
-	for _, id := range ids[i:] {
+	for _, id := range behind(s.c.fleet.ids(), after) {
 		st := s.c.configs.statusOf(id, head)
 		if st == nil || !isListed(st, req.Statuses) {
 			continue

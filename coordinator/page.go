@@ -48,13 +48,18 @@ func pageOf(sorted []string, token, list string, size int) (page []string, next 
 	if err != nil {
 		return nil, "", err
 	}
-	i, found := slices.BinarySearch(sorted, after)
-	if found {
-		i++
-	}
-	page = sorted[i:min(len(sorted), i+size)]
-	if i+len(page) < len(sorted) {
+	rest := behind(sorted, after)
+	if page = rest[:min(len(rest), size)]; len(page) < len(rest) {
 		next = pageToken(list, page[len(page)-1])
 	}
 	return page, next, nil
+}
+
+// behind returns what comes after a key in a sorted list; the key need not be in it.
+func behind(sorted []string, key string) []string {
+	i, found := slices.BinarySearch(sorted, key)
+	if found {
+		i++
+	}
+	return sorted[i:]
 }
