@@ -14,8 +14,8 @@ import (
 	musterv1 "github.com/musterhq/muster/proto/muster/v1"
 )
 
-// checkCommand returns every fault of a command at once, each with the path of
-// its field.
+// checkCommand returns the faults of a command at once, each with the path of its
+// field.
 func checkCommand(m *musterv1.Command) error {
 	var f faults
 	if m == nil {
@@ -115,14 +115,14 @@ func (f *faults) target(t *musterv1.TargetSelector) {
 	f.agentIDs("target.agents", t.GetAgents())
 }
 
-// agentIDs names, at most 20 of them, those that cannot be ids.
+// agentIDs names those that cannot be ids.
 func (f *faults) agentIDs(field string, ids []string) {
 	for i, id := range ids {
+		if f.full() {
+			return
+		}
 		if !agentIDForm.MatchString(id) {
 			f.add(fmt.Sprintf("%s[%d]", field, i), "%.150q is not an agent id", id)
-			if len(f.list) > 20 {
-				return
-			}
 		}
 	}
 }

@@ -62,9 +62,6 @@ func (f *faults) bindings(list []*musterv1.Binding) {
 			f.add(at, "bindings[%d] is for the same scope", first)
 		}
 		seen[scope] = i
-		if len(f.list) > 20 {
-			return
-		}
 	}
 }
 

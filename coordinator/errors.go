@@ -18,12 +18,21 @@ import (
 // domain goes with every stable reason.
 const domain = "muster"
 
-// faults collects what is wrong with a request, by field.
+// maxFaults is how many faults of a request are told: they travel in the trailer
+// of the answer.
+const maxFaults = 20
+
+// faults collects what is wrong with a request, by field: the first maxFaults.
 type faults struct {
 	list []*errdetails.BadRequest_FieldViolation
 }
 
+func (f *faults) full() bool { return len(f.list) == maxFaults }
+
 func (f *faults) add(field, format string, args ...any) {
+	if f.full() {
+		return
+	}
 	f.list = append(f.list, &errdetails.BadRequest_FieldViolation{Field: field, Description: fmt.Sprintf(format, args...)})
 }
 
@@ -51,10 +60,10 @@ func noTargets(field, msg string) error {
 	return fail(codes.InvalidArgument, "NO_TARGETS", field+": "+msg, &errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{v}})
 }
 
-// unknownAgents names, at most 20 of them, the listed agents that nobody knows.
+// unknownAgents names the listed agents that nobody knows.
 func unknownAgents(listed, unknown []string) error {
 	f := &faults{}
-	for _, id := range unknown[:min(len(unknown), 20)] {
+	for _, id := range unknown[:min(len(unknown), maxFaults)] {
 		f.add(fmt.Sprintf("target.agents[%d]", slices.Index(listed, id)), "agent %q is not known", id)
 	}
 	return f.err()

@@ -9,11 +9,34 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	musterv1 "github.com/musterhq/muster/proto/muster/v1"
 )
+
+// However much of a request is wrong, the answer to it is short.
+func TestFaultsThatAreToldAreFew(t *testing.T) {
+	cmd := to("a")
+	cmd.Labels = map[string]string{}
+	for i := range 1000 {
+		cmd.Labels[fmt.Sprintf("%0200d", i)] = "x"
+	}
+	st := status.Convert(checkCommand(cmd))
+	if st.Code() != codes.InvalidArgument {
+		t.Fatalf("got %v", st)
+	}
+	told := 0
+	for _, d := range st.Details() {
+		if br, ok := d.(*errdetails.BadRequest); ok {
+			told += len(br.FieldViolations)
+		}
+	}
+	if told != maxFaults {
+		t.Errorf("%d faults are told, want %d", told, maxFaults)
+	}
+}
 
 func (r *rig) submitKey(key string, cmd *musterv1.Command) (*musterv1.Command, error) {
 	return r.cmds.CreateCommand(r.t.Context(), &musterv1.CreateCommandRequest{Command: cmd, IdempotencyKey: key})
