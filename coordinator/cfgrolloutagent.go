@@ -23,15 +23,6 @@ func (rs *configRollouts) statusOf(r *configRollout, agent string) *musterv1.Con
 	return rs.c.configs.statusOf(agent, head)
 }
 
-// canTake reports whether an agent can be offered a config now.
-func (k *configs) canTake(agent string, kind musterv1.Config_Kind) bool {
-	s := k.c.fleet.readySession(agent)
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	o := k.holdings[agent]
-	return s != nil && o != nil && o.session == s && o.takes(kind)
-}
-
 // expected reports whether to wait for an agent that cannot be offered a config
 // now: it takes such, and is there, or was lost a short while ago.
 func (f *fleet) expected(id string, kind musterv1.Config_Kind) bool {
@@ -41,7 +32,7 @@ func (f *fleet) expected(id string, kind musterv1.Config_Kind) bool {
 	if a == nil || a.row == nil || a.status == musterv1.Agent_OFFLINE || a.row.Maintenance {
 		return false
 	}
-	return (&holding{caps: a.row.Capabilities}).takes(kind)
+	return takesConfigs(a.row.Capabilities, kind)
 }
 
 // slowAnswer is how long an agent may say nothing of an offer before that is
@@ -125,22 +116,4 @@ func (h held) String() string {
 		return "1 agent, " + h.first
 	}
 	return fmt.Sprintf("%d agents, the first is %s", h.n, h.first)
-}
-
-// whyNotOffered says why an agent cannot be offered a config now: "is OFFLINE".
-func (f *fleet) whyNotOffered(id string, kind musterv1.Config_Kind) string {
-	f.mu.RLock()
-	defer f.mu.RUnlock()
-	switch a := f.agents[id]; {
-	case a == nil:
-		return "is not known"
-	case a.status != musterv1.Agent_ONLINE:
-		return "is " + a.status.String()
-	case a.row.GetMaintenance():
-		return "is under maintenance"
-	case !(&holding{caps: a.row.GetCapabilities()}).takes(kind):
-		return "takes no " + kind.String() + " configs"
-	default:
-		return "is being registered"
-	}
 }

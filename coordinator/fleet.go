@@ -165,6 +165,13 @@ func (f *fleet) size() int {
 	return len(f.agents)
 }
 
+// knows reports whether an agent ever registered with that id.
+func (f *fleet) knows(id string) bool {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	return f.agents[id] != nil
+}
+
 // unknown returns those ids that no known agent has.
 func (f *fleet) unknown(ids []string) (out []string) {
 	f.mu.RLock()

@@ -164,12 +164,12 @@ func (o *holding) offered(kind musterv1.Config_Kind, name string) *offer {
 	return nil
 }
 
-// takes reports whether the agent says that it takes configs of a kind (N60).
-func (o *holding) takes(kind musterv1.Config_Kind) bool {
+// takesConfigs reports whether an agent says that it takes configs of a kind (N60).
+func takesConfigs(caps uint64, kind musterv1.Config_Kind) bool {
 	if kind == musterv1.Config_INSTANCE {
-		return o.caps&uint64(musterv1.AgentCapability_ACCEPTS_INSTANCE_CONFIGS) != 0
+		return caps&uint64(musterv1.AgentCapability_ACCEPTS_INSTANCE_CONFIGS) != 0
 	}
-	return o.caps&uint64(musterv1.AgentCapability_ACCEPTS_PIPELINE_CONFIGS) != 0
+	return caps&uint64(musterv1.AgentCapability_ACCEPTS_PIPELINE_CONFIGS) != 0
 }
 
 // standing is how a config stands that is wanted in a version.

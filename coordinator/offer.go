@@ -108,7 +108,7 @@ func (o *holding) confirm(key offerKey) bool {
 // says it holds, as far as it takes such configs.
 func (k *configs) missingLocked(o *holding) (missing []offerKey) {
 	add := func(kind musterv1.Config_Kind, name string, version int32) {
-		if !o.takes(kind) {
+		if !takesConfigs(o.caps, kind) {
 			return
 		}
 		if s := o.standing(kind, name, version); s == standsNot || s == standsUnsure {
@@ -122,7 +122,7 @@ func (k *configs) missingLocked(o *holding) (missing []offerKey) {
 		add(musterv1.Config_INSTANCE, instanceName, o.want.doc)
 	}
 	for _, h := range o.held {
-		if o.takes(h.kind) && k.toGo(o.want, h) && !h.gone() {
+		if takesConfigs(o.caps, h.kind) && k.toGo(o.want, h) && !h.gone() {
 			missing = append(missing, offerKey{h.kind, h.name, deletedVersion})
 		}
 	}
@@ -187,11 +187,13 @@ func (k *configs) withdraw(agent string, s *session, keys []offerKey) {
 	}
 }
 
-// knows reports whether there is an agent with that id.
-func (f *fleet) knows(id string) bool {
-	f.mu.RLock()
-	defer f.mu.RUnlock()
-	return f.agents[id] != nil
+// canTake reports whether an agent can be offered a config now.
+func (k *configs) canTake(agent string, kind musterv1.Config_Kind) bool {
+	s := k.c.fleet.readySession(agent)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	o := k.holdings[agent]
+	return s != nil && o != nil && o.session == s && takesConfigs(o.caps, kind)
 }
 
 // readySession returns the session to offer configs by, or nil: the agent is not
@@ -203,4 +205,22 @@ func (f *fleet) readySession(id string) *session {
 		return a.session
 	}
 	return nil
+}
+
+// whyNotOffered says why an agent cannot be offered a config now: "is OFFLINE".
+func (f *fleet) whyNotOffered(id string, kind musterv1.Config_Kind) string {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	switch a := f.agents[id]; {
+	case a == nil:
+		return "is not known"
+	case a.status != musterv1.Agent_ONLINE:
+		return "is " + a.status.String()
+	case a.row.GetMaintenance():
+		return "is under maintenance"
+	case !takesConfigs(a.row.GetCapabilities(), kind):
+		return "takes no " + kind.String() + " configs"
+	default:
+		return "is being registered"
+	}
 }
