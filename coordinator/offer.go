@@ -151,7 +151,7 @@ func (o *holding) open(f offer, missing []offerKey) bool {
 
 // offer sends one offer, and reports whether to go on with others.
 func (k *configs) offer(ctx context.Context, agent string, s *session, key offerKey, want *wantSet) bool {
-	f, err := k.offers.frames(ctx, key, want)
+	x, err := k.offers.get(ctx, key, want)
 	if errors.As(err, new(unmergeable)) {
 		k.rollouts.statusChanged(agent, k.unmerged(agent, want))
 		return true
@@ -160,7 +160,7 @@ func (k *configs) offer(ctx context.Context, agent string, s *session, key offer
 		k.c.warn("config not offered; it is tried again", "agent", agent, "config", key.name, "version", key.version, "err", err)
 		return true
 	}
-	switch err := s.peer.SendFrames(f); {
+	switch err := s.peer.SendFrames(x.frames); {
 	case err == nil:
 		k.m.offers.Inc()
 		return true

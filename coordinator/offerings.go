@@ -38,28 +38,20 @@ func newOfferings(k *configs) *offerings {
 	return &offerings{k: k, made: map[offerKey]*offering{}}
 }
 
-// frames returns an offer as it is sent. want is what the agent shall hold.
-func (o *offerings) frames(ctx context.Context, key offerKey, want *wantSet) (bus.Frames, error) {
-	x, err := o.get(ctx, key, want)
-	if err != nil {
-		return bus.Frames{}, err
-	}
-	return x.frames, nil
-}
-
+// get returns an offer. want is what the agent shall hold.
 func (o *offerings) get(ctx context.Context, key offerKey, want *wantSet) (*offering, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if x := o.made[key]; x != nil {
 		return x, nil
 	}
-	x, bytes, err := o.make(ctx, key, want)
+	x, err := o.make(ctx, key, want)
 	if err != nil {
 		return nil, err
 	}
 	o.made[key] = x
 	o.order = append(o.order, key)
-	o.bytes += bytes
+	o.bytes += x.bytes()
 	for o.bytes > maxOfferings && len(o.order) > 1 {
 		old := o.order[0]
 		o.order = o.order[1:]
@@ -80,7 +72,7 @@ func (x *offering) bytes() int {
 	return n
 }
 
-func (o *offerings) make(ctx context.Context, key offerKey, want *wantSet) (*offering, int, error) {
+func (o *offerings) make(ctx context.Context, key offerKey, want *wantSet) (*offering, error) {
 	m := &musterv1.ConfigOffer{Kind: key.kind, Name: key.name, Version: key.version}
 	x := &offering{}
 	var err error
@@ -92,14 +84,14 @@ func (o *offerings) make(ctx context.Context, key offerKey, want *wantSet) (*off
 		err = o.fillFile(ctx, m)
 	}
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	x.size = m.Size
 	if x.frames, err = bus.Seal(nil, m); err != nil {
-		return nil, 0, fmt.Errorf("offer of config %q: %w", key.name, err)
+		return nil, fmt.Errorf("offer of config %q: %w", key.name, err)
 	}
 	o.k.m.encodings.Inc()
-	return x, x.bytes(), nil
+	return x, nil
 }
 
 func (o *offerings) fillFile(ctx context.Context, m *musterv1.ConfigOffer) error {
