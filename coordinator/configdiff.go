@@ -95,11 +95,7 @@ func fileChanges(a, b *musterv1.FileSpec) (changes []string) {
 		{"timeout", timeText(a), timeText(b)},
 	} {
 		if x.from != x.to {
-			unset := "(default)"
-			if strings.HasSuffix(x.field, "_cmd") {
-				unset = "(none)"
-			}
-			changes = append(changes, fmt.Sprintf("%s: %s -> %s", x.field, cmp.Or(x.from, unset), cmp.Or(x.to, unset)))
+			changes = append(changes, fmt.Sprintf("%s: %s -> %s", x.field, cmp.Or(x.from, "(default)"), cmp.Or(x.to, "(default)")))
 		}
 	}
 	return changes
