@@ -55,22 +55,3 @@ func (c Config) withDefaults() Config {
 	}
 	return c
 }
-
-// Limits of one command.
-const (
-	maxInput        = 128 << 10
-	maxName         = 256
-	maxLabels       = 64
-	maxTargets      = 100_000
-	maxTargetGroups = 100
-	defaultExpiry   = time.Hour
-	maxExpiry       = 30 * 24 * time.Hour
-	defaultTime     = 10 * time.Minute
-	maxTime         = 30 * 24 * time.Hour
-	maxChunk        = 64 << 10
-	maxOutput       = 4 << 20  // kept bytes of one stream of one target
-	maxKeptList     = 32 << 10 // bytes of a target list that is shown with its command
-	maxLabelBytes   = 16 << 10
-	maxReason       = 4 << 10
-	maxResult       = 192 << 10 // so that a result row stays under the store's 256 KiB
-)

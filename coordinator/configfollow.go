@@ -145,3 +145,20 @@ func hasRead(read []readPage, e store.Event) bool {
 	}
 	return false
 }
+
+// commitWanted commits changes of spaceConfig, and waits until they are in force.
+func (c *Coordinator) commitWanted(ctx context.Context, ops ...store.Op) error {
+	res, err := c.store.Commit(ctx, store.Batch{Ops: ops})
+	if err != nil {
+		return err
+	}
+	return c.wanted.await(ctx, res.Rev)
+}
+
+// atRev is the condition that a row is still the one that was read.
+func atRev(rev store.Rev) store.Cond {
+	if rev == 0 {
+		return store.Absent()
+	}
+	return store.AtRev(rev)
+}

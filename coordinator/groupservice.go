@@ -62,23 +62,6 @@ func (s *groupService) PutGroup(ctx context.Context, req *musterv1.PutGroupReque
 	return row, s.c.commitWanted(ctx, op)
 }
 
-// atRev is the condition that a row is still the one that was read.
-func atRev(rev store.Rev) store.Cond {
-	if rev == 0 {
-		return store.Absent()
-	}
-	return store.AtRev(rev)
-}
-
-// commitWanted commits changes of spaceConfig, and waits until they are in force.
-func (c *Coordinator) commitWanted(ctx context.Context, ops ...store.Op) error {
-	res, err := c.store.Commit(ctx, store.Batch{Ops: ops})
-	if err != nil {
-		return err
-	}
-	return c.wanted.await(ctx, res.Rev)
-}
-
 // groupRow checks what an operator says of a group, and makes its row.
 func groupRow(m *musterv1.Group) (*musterv1.Group, error) {
 	var f faults
