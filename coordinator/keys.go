@@ -21,8 +21,10 @@ import (
 //	  res/ULID/AGENT       Target in its final state; the first one wins
 //	  late/ULID/AGENT      Target that came after a final state the coordinator had set
 //	space bulk
-//	  targets/ULID/n       TargetList
+//	  targets/ULID/n       TargetList, of a command or a rollout
 //	  out/ULID/AGENT/S/off kept output of stream S from offset off
+//	  outcome/ULID/n       RolloutOutcome, of a rollout that goes back or has ended
+//	  content/NAME/n/i     the content of version n of a config, in pieces
 //	space fleet
 //	  agent/ID             Agent, written when it changes; last_seen on transitions only
 //	  journal/ID           JournalPosition that the agent told last
@@ -37,10 +39,6 @@ import (
 //	  staged/NAME/n        nothing; there while content is written before its version
 //	  rollout/ULID         ConfigRollout
 //	  offered/ULID/n       RolloutOffers, written before the offers
-//	space bulk also
-//	  targets/ULID/n       TargetList, of a rollout
-//	  outcome/ULID/n       RolloutOutcome, of a rollout that goes back or has ended
-//	  content/NAME/n/i     the content of version n, in pieces
 const (
 	spaceHistory store.Space = "history"
 	spaceBulk    store.Space = "bulk"
