@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -53,7 +54,7 @@ func (k *acker) run(ctx context.Context) error {
 		}
 		pause(ctx, ackDelay)
 		for s, ids := range k.take() {
-			for part := range parts(ids, 1000) {
+			for part := range slices.Chunk(ids, 1000) {
 				f, err := bus.Seal(nil, &musterv1.TargetAck{CommandIds: part})
 				if err == nil {
 					quiet(s.peer.SendFrames(f)) // lost, the report comes again

@@ -3,6 +3,7 @@ package coordinator
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"google.golang.org/grpc/codes"
 
@@ -13,7 +14,7 @@ import (
 // contentOps are the writes of a version's content, in pieces.
 func contentOps(ref configRef, content []byte) (ops []store.Op) {
 	i := 0
-	for part := range parts(content, maxPiece) {
+	for part := range slices.Chunk(content, maxPiece) {
 		ops = append(ops, store.Op{Kind: store.Put, Space: spaceBulk, Key: contentKey(ref.name, ref.version, i), Value: part})
 		i++
 	}

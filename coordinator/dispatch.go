@@ -118,7 +118,7 @@ type markBatch struct {
 }
 
 func (b *markBatch) add(oc *openCommand, refs []ref) {
-	for part := range parts(refs, maxMarks) {
+	for part := range slices.Chunk(refs, maxMarks) {
 		row := &musterv1.SentMarks{}
 		for _, r := range part {
 			row.Targets = append(row.Targets, uint32(r.idx))
@@ -234,17 +234,4 @@ func seal(oc *openCommand, now time.Time) bus.Frames {
 		panic(err) // it was decoded from the store: it can be encoded
 	}
 	return f
-}
-
-// parts yields s in pieces of at most n.
-func parts[T any](s []T, n int) func(func([]T) bool) {
-	return func(yield func([]T) bool) {
-		for len(s) > 0 {
-			k := min(n, len(s))
-			if !yield(s[:k]) {
-				return
-			}
-			s = s[k:]
-		}
-	}
 }

@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"github.com/musterhq/muster/coordinator/store"
@@ -51,7 +52,7 @@ func (c *Coordinator) flushJournals() {
 		ops = append(ops, store.Op{Kind: store.Put, Space: spaceFleet, Key: journalKey(a.id), Value: encode(pos)})
 	}
 	c.fleet.mu.RUnlock()
-	for part := range parts(ops, store.MaxOps/2) {
+	for part := range slices.Chunk(ops, store.MaxOps/2) {
 		if err := c.batch.add(&write{ops: fixed(part...), size: len(part) * 64}); err != nil {
 			c.metrics.dropped("journal_position")
 		}

@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -29,7 +30,7 @@ func (c *Coordinator) watchEnd(oc *openCommand) {
 // claim returns. It tries until the store has them.
 func (c *Coordinator) settle(claim func() []ref, to musterv1.Target_State, reason string) {
 	now := c.nowStamp()
-	for part := range parts(claim(), store.MaxOps/2) {
+	for part := range slices.Chunk(claim(), store.MaxOps/2) {
 		ops := make([]store.Op, 0, len(part))
 		for _, r := range part {
 			ops = append(ops, settleOp(r.oc.cmd.Id, r.agent(), to, reason, now))
