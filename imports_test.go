@@ -18,13 +18,13 @@ var imports = []struct {
 	allowed []string // importers
 }{
 	{"github.com/go-zeromq/zmq4", []string{module + "bus"}},
-	{"go.etcd.io/bbolt", []string{module + "coordinator/store/boltstore", module + "agentd"}},
+	{"go.etcd.io/bbolt", []string{module + "coordinator/store/boltstore"}},
 	{"github.com/labstack/echo", []string{module + "northbound"}},
 	{module + "agentd", []string{module + "agentd", module + "cmd"}},
 	{module + "coordinator", []string{module + "coordinator", module + "cmd"}},
 	{module + "northbound", []string{module + "northbound", module + "cmd"}},
 	{module + "bus", []string{module + "bus", module + "coordinator", module + "agentd", module + "cmd"}},
-	{module + "plugin", []string{module + "plugin", module + "coordinator", module + "agentd", module + "cmd", module + "examples"}},
+	{module + "plugin", []string{module + "plugin", module + "agentd", module + "cmd"}},
 	{module + "cmd", []string{module + "cmd"}},
 }
 
