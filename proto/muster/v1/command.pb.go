@@ -1106,7 +1106,8 @@ func (x *TargetAck) GetCommandIds() []string {
 	return nil
 }
 
-// Busy says that the agent's queue is full. Not final: the command is sent again.
+// Busy says that the agent has no room for a command now, in its queue or on its
+// disk. Not final: the command is sent again.
 type Busy struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	CommandId     string                 `protobuf:"bytes,1,opt,name=command_id,json=commandId,proto3" json:"command_id,omitempty"`
