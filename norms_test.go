@@ -43,6 +43,9 @@ func TestNormsAreShown(t *testing.T) {
 		if len(tests) == 0 && !strings.HasPrefix(rows[at].shown, "Not applied: ") {
 			t.Errorf("%s: %q names no test and does not begin with \"Not applied: \"", norm, rows[at].shown)
 		}
+		if strings.Count(rows[at].shown, "`") != 2*len(tests) {
+			t.Errorf("%s: %q names something that is no test", norm, rows[at].shown)
+		}
 		for _, m := range tests {
 			wanted[m[1]] = append(wanted[m[1]], m[2])
 		}

@@ -148,6 +148,12 @@ func TestC034DuplicateDelivery(t *testing.T) {
 		c.cut(t)
 		again()
 	}
+	c.note(func() {
+		held := c.registers[len(c.registers)-1].Commands
+		if len(held) != 1 || held[0].CommandId != "x" || held[0].State != musterv1.Target_SUCCEEDED {
+			t.Errorf("the last Register names %v, want what is not settled", held)
+		}
+	})
 	a.stop()
 	a = runAgent(t, n, cfg)
 	again()
@@ -357,6 +363,11 @@ func TestC057TwoAgentsOnOneFolder(t *testing.T) {
 	if _, err := New(Config{Dir: dir, ID: "b"}); err == nil || !strings.Contains(err.Error(), `"a"`) {
 		t.Errorf("another id on the folder: %v", err)
 	}
+	a, err = New(Config{Dir: t.TempDir()})
+	if host, _ := os.Hostname(); err != nil || a.ID() != host {
+		t.Fatalf("without an id: %v, want the host's name %q", err, host)
+	}
+	a.Close()
 }
 
 func TestConfigRefused(t *testing.T) {

@@ -28,7 +28,7 @@ func TestCommandGoesDownAndItsResultComesUp(t *testing.T) {
 		for _, p := range []*peer{a, b} {
 			p.wantGot(1)
 			got := p.commands()[0]
-			if got.Id != cmd.Id || string(got.Input) != `{"argv":["true"]}` || got.Target != nil || got.ExpiresIn.AsDuration() > time.Hour {
+			if left := got.ExpiresIn.AsDuration(); got.Id != cmd.Id || got.Type != "exec" || string(got.Input) != `{"argv":["true"]}` || got.Target != nil || left <= 0 || left > time.Hour {
 				t.Fatalf("the agent got %v", got)
 			}
 			r.wantState(cmd.Id, p.reg.AgentId, musterv1.Target_SENT)

@@ -228,7 +228,8 @@ func TestCommandsGoToThoseWhoTakeThem(t *testing.T) {
 }
 
 // Fields of third parties in a registration stay with the agent, untouched, over
-// a restart; and the registration is no change when it comes again (N47, N58).
+// a restart, as do their capability bits; and the registration is no change when
+// it comes again (N47, N48, N57, N58).
 func TestForeignFieldsStayWithTheAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		foreign := protowire.AppendString(protowire.AppendTag(nil, 101, protowire.BytesType), "theirs \x00\xff")
@@ -237,6 +238,7 @@ func TestForeignFieldsStayWithTheAgent(t *testing.T) {
 		r.start()
 		p := r.peer("a")
 		p.reg.ProtoReflect().SetUnknown(append(ours, foreign...))
+		p.reg.Capabilities = uint64(musterv1.AgentCapability_ACCEPTS_COMMANDS) | 1<<40 // a bit of theirs
 		p.reg.Attributes = &musterv1.Attributes{Ip: "192.0.2.1"}
 		p.reg.Attributes.ProtoReflect().SetUnknown(protowire.AppendVarint(protowire.AppendTag(nil, 1<<20, protowire.VarintType), 42))
 		p.join().leave()
@@ -251,8 +253,11 @@ func TestForeignFieldsStayWithTheAgent(t *testing.T) {
 		if u := got.ProtoReflect().GetUnknown(); string(u) != string(foreign) {
 			t.Errorf("kept %q, want %q", u, foreign)
 		}
-		if !proto.Equal(got.Attributes, p.reg.Attributes) {
-			t.Errorf("kept %v, want %v", got.Attributes, p.reg.Attributes)
+		if !proto.Equal(got.Attributes, p.reg.Attributes) || got.Capabilities != p.reg.Capabilities {
+			t.Errorf("kept %v and %b, want %v and %b", got.Attributes, got.Capabilities, p.reg.Attributes, p.reg.Capabilities)
+		}
+		if n := got.Attributes.ProtoReflect().Descriptor().Fields().ByName("extras").Number(); n != firstForeign {
+			t.Errorf("extras has the number %d, want the first of theirs", n)
 		}
 		if n := s.n.Load(); n != 1 { // the transition to ONLINE
 			t.Errorf("%d commits by a registration that changes nothing", n)
