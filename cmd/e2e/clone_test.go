@@ -33,18 +33,14 @@ func TestC056ClonedFolder(t *testing.T) {
 		t.Errorf("conflict %+v", c)
 	}
 	record := filepath.Join(t.TempDir(), "record")
+	commands := map[string]string{}
 	for i := range 20 {
-		id := f.submit(commandBody([]string{"a1"}, `echo "$2" >>"$1"`, record, fmt.Sprint("line-", i)))
-		if got := f.waitDone(id, 20*time.Second)["a1"]; got.State != "SUCCEEDED" {
-			t.Errorf("got %+v", got)
-		}
+		line := fmt.Sprint("line-", i)
+		commands[line] = f.submit(commandBody([]string{"a1"}, `echo "$2" >>"$1"`, record, line))
+		f.waitDone(commands[line], 20*time.Second)
 		<-time.After(clonesFor / 20)
 	}
-	for line, times := range ran(t, record) {
-		if times != 1 {
-			t.Errorf("%s ran %d times", line, times)
-		}
-	}
+	f.wantOnce(record, commands, "a1", 20*time.Second)
 	refusals := strings.Count(readFile(t, clone.log), `msg="registration refused"`)
 	if most := 2 + int(clonesFor/(20*time.Second)); refusals < 1 || refusals > most {
 		t.Errorf("the copy was refused %d times in %v, want at most %d", refusals, clonesFor, most)
@@ -61,13 +57,4 @@ func TestC056ClonedFolder(t *testing.T) {
 	if got := f.targets(before); len(got) != 1 || got["a1"].State != "SUCCEEDED" {
 		t.Errorf("the history of the first: %+v", got)
 	}
-}
-
-func readFile(t *testing.T, path string) string {
-	t.Helper()
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(b)
 }

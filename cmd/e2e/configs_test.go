@@ -54,14 +54,6 @@ func (f *fleet) bindFleet(name string, version int) {
 	f.wantMuster(0, []string{"configs", "bind", "--fleet", "--yes", "--version", strconv.Itoa(version), name})
 }
 
-func contentOf(file string) string {
-	b, err := os.ReadFile(file)
-	if err != nil {
-		return ""
-	}
-	return string(b)
-}
-
 // The coordinator is killed right behind the agent's rename, again and again:
 // each time the status is right soon after, and no restart of either side
 // reloads anything (C089). With a wiped store nothing is taken away, and a config
@@ -82,7 +74,7 @@ func TestC092ConfigsOutliveTheCoordinator(t *testing.T) {
 		content := fmt.Sprintf("content %d\n", n)
 		f.putConfig("app", content, reloads)
 		f.bindFleet("app", n)
-		eventually(t, 20*time.Second, "the file is in place", func() bool { return contentOf(live) == content })
+		f.waitHeld("app", content, "a1")
 		f.coordinator.kill()
 		f.startCoordinator()
 		eventually(t, 20*time.Second, fmt.Sprintf("version %d is told to be applied", n), right(n))
@@ -108,12 +100,12 @@ func TestC092ConfigsOutliveTheCoordinator(t *testing.T) {
 	for n := 1; n <= versions; n++ {
 		f.putConfig("app", fmt.Sprintf("another content %d\n", n), reloads)
 	}
-	if got, want := contentOf(live), fmt.Sprintf("content %d\n", versions); got != want {
+	if got, want := f.held("a1", "app"), fmt.Sprintf("content %d\n", versions); got != want {
 		t.Errorf("the file is %q, want %q as it was", got, want)
 	}
 	f.bindFleet("app", versions)
 	eventually(t, 20*time.Second, "the new content is in place", func() bool {
-		return contentOf(live) == fmt.Sprintf("another content %d\n", versions) && right(versions)()
+		return f.held("a1", "app") == fmt.Sprintf("another content %d\n", versions) && right(versions)()
 	})
 	f.wantMuster(0, []string{"configs", "delete", "--yes", "app"})
 	eventually(t, 20*time.Second, "the file is gone", func() bool { _, err := os.Stat(live); return os.IsNotExist(err) })

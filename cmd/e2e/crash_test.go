@@ -91,10 +91,7 @@ func TestC031EachCommandRunsOnceOver20Kills(t *testing.T) {
 		}
 	}
 	f.waitAllDone()
-	times := map[string]int{}
-	for _, line := range linesOf(t, record) {
-		times[line]++
-	}
+	times := ran(t, record)
 	for line, id := range accepted {
 		for _, agent := range agents {
 			n := times[line+"/"+agent]
@@ -170,7 +167,7 @@ func TestC033AgentKilledBeforeStartAndAfterEnd(t *testing.T) {
 	}
 	eventually(t, 10*time.Second, "four programs run", func() bool { return len(linesOf(t, record)) == 4 })
 	waiting := f.submit(commandBody([]string{"a1"}, `echo waiting >>"$1"`, record))
-	eventually(t, 10*time.Second, "the fifth is received", func() bool { return f.targets(waiting)["a1"].State == "RECEIVED" })
+	f.waitState(waiting, "a1", "RECEIVED", 10*time.Second)
 	a.kill()
 	f.startAgent("a1")
 

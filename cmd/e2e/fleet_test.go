@@ -80,9 +80,7 @@ func freePort(t *testing.T) int {
 // startCoordinator returns when it serves.
 func (f *fleet) startCoordinator() {
 	f.t.Helper()
-	args := append([]string{"up", "--data", f.dataFolder(), "--listen-agents", f.endpoint,
-		"--listen-http", strings.TrimPrefix(f.url, "http://")}, f.upFlags...)
-	f.coordinator = startProcess(f.t, "coordinator", exec.Command(filepath.Join(bin, "muster"), args...))
+	f.coordinator = startProcess(f.t, "coordinator", exec.Command(filepath.Join(bin, "muster"), f.upArgs()...))
 	eventually(f.t, 20*time.Second, "the coordinator is ready", func() bool {
 		resp, err := http.Get(f.url + "/readyz")
 		if err != nil {
@@ -91,6 +89,11 @@ func (f *fleet) startCoordinator() {
 		resp.Body.Close()
 		return resp.StatusCode == http.StatusOK
 	})
+}
+
+// upArgs are those of startCoordinator.
+func (f *fleet) upArgs() []string {
+	return append([]string{"up", "--data", f.dataFolder(), "--listen-agents", f.endpoint, "--listen-http", strings.TrimPrefix(f.url, "http://")}, f.upFlags...)
 }
 
 func (f *fleet) logging(cmd *exec.Cmd) *exec.Cmd {
@@ -117,11 +120,17 @@ func (f *fleet) agentDir(id string) string { return filepath.Join(f.dir, id) }
 
 func (f *fleet) tokenFile() string { return filepath.Join(f.dataFolder(), "admin.token") }
 
-// muster runs the operator's command line against this fleet.
+// operator is the operator's command line against this fleet, to be started.
+func (f *fleet) operator(args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(f.t.Context(), filepath.Join(bin, "muster"), args...)
+	cmd.Env = append(cmd.Environ(), "MUSTER_SERVER="+f.url, "MUSTER_TOKEN_FILE="+f.tokenFile())
+	return cmd
+}
+
+// muster runs the operator's command line.
 func (f *fleet) muster(args ...string) (stdout, stderr string, code int) {
 	f.t.Helper()
-	cmd := exec.CommandContext(f.t.Context(), filepath.Join(bin, "muster"), args...)
-	cmd.Env = append(os.Environ(), "MUSTER_SERVER="+f.url, "MUSTER_TOKEN_FILE="+f.tokenFile())
+	cmd := f.operator(args...)
 	var out, errOut strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &errOut
 	err := cmd.Run()
@@ -393,14 +402,20 @@ func linesOf(t *testing.T, file string) []string {
 	return strings.Fields(string(b))
 }
 
+func readFile(t *testing.T, path string) string {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
 func copyFile(t *testing.T, from, to string) {
 	t.Helper()
-	b, err := os.ReadFile(from)
+	err := os.MkdirAll(filepath.Dir(to), 0o700)
 	if err == nil {
-		err = os.MkdirAll(filepath.Dir(to), 0o700)
-	}
-	if err == nil {
-		err = os.WriteFile(to, b, 0o600)
+		err = os.WriteFile(to, []byte(readFile(t, from)), 0o600)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"encoding/json"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -41,24 +40,11 @@ func (f *fleet) waitPending(agent string) (found key) {
 	return found
 }
 
-func (f *fleet) mustMuster(args ...string) string {
-	f.t.Helper()
-	stdout, stderr, code := f.muster(args...)
-	if code != 0 {
-		f.t.Fatalf("muster %s: exit %d: %s", strings.Join(args, " "), code, stderr)
-	}
-	return stdout
-}
-
 // joinLine is the command that the coordinator printed for agents elsewhere.
 func (f *fleet) joinLine() (line string) {
 	f.t.Helper()
 	eventually(f.t, 10*time.Second, "the line to join with is printed", func() bool {
-		b, err := os.ReadFile(f.coordinator.log)
-		if err != nil {
-			f.t.Fatal(err)
-		}
-		for l := range strings.Lines(string(b)) {
+		for l := range strings.Lines(readFile(f.t, f.coordinator.log)) {
 			if l = strings.TrimSpace(l); strings.HasPrefix(l, "muster-agentd ") {
 				line = l
 			}
@@ -72,7 +58,7 @@ func (f *fleet) joinLine() (line string) {
 // the agent does not come back.
 func (f *fleet) cutAndKeptOut(k key, agent string) {
 	f.t.Helper()
-	f.mustMuster("keys", "revoke", k.ID)
+	f.wantMuster(0, []string{"keys", "revoke", k.ID})
 	start := time.Now()
 	eventually(f.t, time.Second, agent+" is cut", func() bool { return f.statuses()[agent] != "ONLINE" })
 	f.t.Logf("cut %v after its key was revoked", time.Since(start))
@@ -105,11 +91,9 @@ func TestC036AgentOnAnotherHostJoinsByKey(t *testing.T) {
 	if len(f.statuses()) > 0 {
 		t.Errorf("agents before approval: %v", f.statuses())
 	}
-	f.mustMuster("keys", "approve", k.ID)
+	f.wantMuster(0, []string{"keys", "approve", k.ID})
 	f.waitOnline("far")
-	if out := f.mustMuster("run", "far", "--", "cat", "/sys/class/net/lo/operstate", "/proc/sys/kernel/hostname"); !strings.Contains(out, "SUCCEEDED") {
-		t.Errorf("%s", out)
-	}
+	f.wantMuster(0, []string{"run", "far", "--", "cat", "/sys/class/net/lo/operstate", "/proc/sys/kernel/hostname"}, "SUCCEEDED")
 	if got := f.agent("far"); !strings.HasPrefix(got.Address, n.there+":") {
 		t.Errorf("its link comes from %s", got.Address)
 	}
@@ -136,7 +120,7 @@ func TestC036AgentOnAnotherHostJoinsByKey(t *testing.T) {
 	}
 
 	f.cutAndKeptOut(k, "far")
-	f.mustMuster("keys", "approve", second.ID) // now the id is free
+	f.wantMuster(0, []string{"keys", "approve", second.ID}) // now the id is free
 	eventually(t, maxBackOff, "the agent with the second key is online", func() bool { return f.statuses()["far"] == "ONLINE" })
 }
 
@@ -174,7 +158,7 @@ func TestC028UnknownKeyIsApprovedLater(t *testing.T) {
 	if got := f.waitPending("a1"); got.ID != k.ID {
 		t.Errorf("the key was %s, now %s", k.ID, got.ID)
 	}
-	f.mustMuster("keys", "approve", k.ID)
+	f.wantMuster(0, []string{"keys", "approve", k.ID})
 	start := time.Now()
 	eventually(t, maxBackOff, "a1 is online", func() bool { return f.statuses()["a1"] == "ONLINE" })
 	t.Logf("online %v after approval", time.Since(start))
@@ -195,7 +179,7 @@ func TestC028UnknownKeyIsApprovedLater(t *testing.T) {
 	if status := f.statuses()["a1"]; status == "ONLINE" {
 		t.Error("the restart forgot that the key is revoked")
 	}
-	f.mustMuster("keys", "approve", k.ID)
+	f.wantMuster(0, []string{"keys", "approve", k.ID})
 	eventually(t, maxBackOff, "a1 is online again", func() bool { return f.statuses()["a1"] == "ONLINE" })
 }
 
@@ -209,8 +193,7 @@ func TestC025WrongServerKey(t *testing.T) {
 		t.Errorf("keys: %+v", keys)
 	}
 	eventually(t, 10*time.Second, "the coordinator counts it", func() bool {
-		_, metrics, err := f.ask("GET", "/metrics", "")
-		return err == nil && strings.Contains(string(metrics), "muster_bus_")
+		return strings.Contains(f.metrics(), "muster_bus_")
 	})
 }
 

@@ -3,8 +3,6 @@ package e2e
 import (
 	"fmt"
 	"net/http"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -102,9 +100,7 @@ func TestRunDetachesAtCtrlC(t *testing.T) {
 	f.startAgent("a1")
 	f.waitOnline("a1")
 	record := filepath.Join(t.TempDir(), "record")
-	cmd := exec.Command(filepath.Join(bin, "muster"), "run", "a1", "--", "sh", "-c", "echo run >>"+record+"; sleep 2")
-	cmd.Env = append(os.Environ(), "MUSTER_SERVER="+f.url, "MUSTER_TOKEN_FILE="+f.tokenFile())
-	p := startProcess(t, "run", cmd)
+	p := startProcess(t, "run", f.operator("run", "a1", "--", "sh", "-c", "echo run >>"+record+"; sleep 2"))
 	eventually(t, 10*time.Second, "it runs", func() bool { return len(linesOf(t, record)) == 1 })
 	p.signal(syscall.SIGINT)
 	p.wantExit(5*time.Second, 130)

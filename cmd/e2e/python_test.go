@@ -44,7 +44,7 @@ func TestPythonAgent(t *testing.T) {
 		eventually(t, 20*time.Second, "the config on python-1", func() bool {
 			return f.configOn("python-1", "app") == configStatus{"PIPELINE", "app", "APPLIED", version + 1, version + 1, version + 1}
 		})
-		if got := contentOf(filepath.Join(dir, "configs", "app")); got != content {
+		if got := readFile(t, filepath.Join(dir, "configs", "app")); got != content {
 			t.Errorf("version %d is in place as %d bytes, want %d", version+1, len(got), len(content))
 		}
 	}

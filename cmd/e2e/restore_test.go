@@ -51,7 +51,7 @@ func TestC060RestoredOlderStore(t *testing.T) {
 	}
 	gate := filepath.Join(t.TempDir(), "gate")
 	running := f.submit(commandBody([]string{"a1"}, script+`; until [ -e "$2" ]; do sleep 0.1; done`, record, gate))
-	eventually(t, 10*time.Second, "the program runs", func() bool { return f.targets(running)["a1"].State == "RUNNING" })
+	f.waitState(running, "a1", "RUNNING", 10*time.Second)
 	f.coordinator.kill()
 	if err := os.WriteFile(gate, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -94,10 +94,7 @@ func TestC060RestoredOlderStore(t *testing.T) {
 	if got := f.waitDone(queued, 30*time.Second)["a2"]; got.State != "LOST" && got.State != "EXPIRED" {
 		t.Errorf("the command that was queued in the copy: %+v", got)
 	}
-	times := map[string]int{}
-	for _, line := range linesOf(t, record) {
-		times[line]++
-	}
+	times := ran(t, record)
 	for line, n := range times {
 		if n > 1 {
 			t.Errorf("%s ran %d times", line, n)
@@ -112,14 +109,8 @@ func TestC060RestoredOlderStore(t *testing.T) {
 // copyStore copies the store of a coordinator that has ended.
 func (f *fleet) copyStore() (path string) {
 	f.t.Helper()
-	b, err := os.ReadFile(f.storeFile())
-	if err == nil {
-		path = filepath.Join(f.dir, "backup")
-		err = os.WriteFile(path, b, 0o600)
-	}
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	path = filepath.Join(f.dir, "backup")
+	copyFile(f.t, f.storeFile(), path)
 	return path
 }
 
@@ -139,7 +130,6 @@ func TestC060RestoredStoreDecidesAboutConfigs(t *testing.T) {
 	f := startFleet(t)
 	f.startAgent("a1", "--allow", "hooks")
 	f.waitOnline("a1")
-	live := filepath.Join(f.agentDir("a1"), "configs", "app")
 	reloads := filepath.Join(f.dir, "reloads")
 	apply := func(version int, content string) {
 		t.Helper()
@@ -149,7 +139,7 @@ func TestC060RestoredStoreDecidesAboutConfigs(t *testing.T) {
 	wantHeld := func(version int, content string) {
 		t.Helper()
 		eventually(t, 20*time.Second, fmt.Sprintf("%q as version %d", content, version), func() bool {
-			return contentOf(live) == content && f.configOn("a1", "app") == configStatus{"PIPELINE", "app", "APPLIED", version, version, version}
+			return f.held("a1", "app") == content && f.configOn("a1", "app") == configStatus{"PIPELINE", "app", "APPLIED", version, version, version}
 		})
 	}
 	apply(1, "one\n")

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"net/http"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -101,9 +100,7 @@ func TestRolloutIsSteered(t *testing.T) {
 
 	id := start("2")
 	f.waitHeld("motd.conf", "hello 2\n", "web-1")
-	cmd := exec.Command(filepath.Join(bin, "muster"), "configs", "rollout", "watch", id)
-	cmd.Env = append(cmd.Environ(), "MUSTER_SERVER="+f.url, "MUSTER_TOKEN_FILE="+f.tokenFile())
-	watch := startProcess(t, "watch", cmd)
+	watch := startProcess(t, "watch", f.operator("configs", "rollout", "watch", id))
 	eventually(t, 10*time.Second, "the watch shows the canary", func() bool { return strings.Contains(watch.logTail(), "1/3  waiting 2, applied 1") })
 	f.wantMuster(0, []string{"configs", "rollout", "pause", id, "--reason", "lunch"}, "PAUSED, waiting 2, applied 1")
 	eventually(t, 10*time.Second, "the watch shows the pause", func() bool { return strings.Contains(watch.logTail(), "PAUSED: lunch") })
@@ -115,9 +112,7 @@ func TestRolloutIsSteered(t *testing.T) {
 
 	// Ctrl-C leaves it running, and apply joins what is under way.
 	id = start("2")
-	cmd = exec.Command(filepath.Join(bin, "muster"), "configs", "rollout", "watch", id)
-	cmd.Env = append(cmd.Environ(), "MUSTER_SERVER="+f.url, "MUSTER_TOKEN_FILE="+f.tokenFile())
-	watch = startProcess(t, "watch", cmd)
+	watch = startProcess(t, "watch", f.operator("configs", "rollout", "watch", id))
 	eventually(t, 10*time.Second, "the watch shows the canary", func() bool { return strings.Contains(watch.logTail(), "1/3") })
 	watch.signal(syscall.SIGINT)
 	watch.wantExit(5*time.Second, 130)

@@ -81,8 +81,7 @@ func oneLine(t *testing.T) *os.File {
 // A closed terminal does not end what runs under nohup.
 func TestC030Nohup(t *testing.T) {
 	t.Parallel()
-	f := startFleet(t)
-	f.coordinator.kill()
+	f := newFleet(t)
 	p := startProcess(t, "nohup", exec.Command("nohup", append([]string{filepath.Join(bin, "muster")}, f.upArgs()...)...))
 	eventually(t, 20*time.Second, "it serves", func() bool { _, _, err := f.ask("GET", "/readyz", ""); return err == nil })
 	p.signal(syscall.SIGHUP)

@@ -24,7 +24,7 @@ func TestC108ReadOnlyWhileRunning(t *testing.T) {
 	f.waitOnline("a1")
 	gate := filepath.Join(t.TempDir(), "gate")
 	held := f.submit(commandBody([]string{"a1"}, `until [ -e "$1" ]; do sleep 0.1; done; echo done`, gate))
-	eventually(t, 10*time.Second, "the program runs", func() bool { return f.targets(held)["a1"].State == "RUNNING" })
+	f.waitState(held, "a1", "RUNNING", 10*time.Second)
 
 	fail()
 	if err := os.WriteFile(gate, nil, 0o600); err != nil {

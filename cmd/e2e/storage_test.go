@@ -79,7 +79,7 @@ func TestC107DiskFullOnTheCoordinator(t *testing.T) {
 	f.waitDone(f.submit(commandBody([]string{"a1"}, `echo first >>"$1"`, record)), 10*time.Second)
 	const output = 600_000
 	held := f.submit(commandBody([]string{"a1"}, `until [ -e "$2" ]; do sleep 0.1; done; echo held >>"$1"; head -c 600000 /dev/zero`, record, gate))
-	eventually(t, 10*time.Second, "the program runs", func() bool { return f.targets(held)["a1"].State == "RUNNING" })
+	f.waitState(held, "a1", "RUNNING", 10*time.Second)
 
 	filler := filepath.Join(f.dataFolder(), "filler")
 	fillDisk(t, filler)
@@ -169,11 +169,6 @@ func TestC108ReadOnlyAtStart(t *testing.T) {
 	asRoot(t, "mount", "-o", "remount,rw", f.dataFolder())
 	f.startCoordinator()
 	f.wantSoundStore()
-}
-
-// upArgs are those of startCoordinator.
-func (f *fleet) upArgs() []string {
-	return append([]string{"up", "--data", f.dataFolder(), "--listen-agents", f.endpoint, "--listen-http", strings.TrimPrefix(f.url, "http://")}, f.upFlags...)
 }
 
 // wantRefusedStart starts a coordinator that must end within 5 s with one line

@@ -122,12 +122,7 @@ func (p rawPeer) nack() (*musterv1.Nack, error) {
 	}
 }
 
-func (p rawPeer) register(id string) error {
-	return p.send(&musterv1.Register{
-		AgentId: id, RunId: nonce(), SequenceNum: 1, Capabilities: uint64(musterv1.AgentCapability_ACCEPTS_COMMANDS),
-		Journal: &musterv1.JournalPosition{Epoch: nonce(), Seq: 1}, CommandTypes: []string{"exec", "ping"},
-	})
-}
+func (p rawPeer) register(id string) error { return p.send(registerOf(id)) }
 
 // claim sends the head of a frame of that size, and no body.
 func (p rawPeer) claim(size uint64) error {
