@@ -191,7 +191,7 @@ func TestC021FrozenRelay(t *testing.T) {
 	eventually(t, 2*after, "their descriptors are free", func() bool { return f.coordinator.descriptors() <= before+10 })
 	<-time.After(frozenFor)
 	r.thaw()
-	f.waitOnlineCount(frozenAgents, 45*time.Second) // the longest back-off is 30 s
+	f.waitOnlineCount(frozenAgents, 45*time.Second) // a handshake that the relay held up is given up after 10 s, and the longest back-off is 8 s
 	for agent, got := range f.waitDone(id, time.Minute) {
 		if got.State != "SUCCEEDED" {
 			t.Errorf("%s: %+v", agent, got)

@@ -107,9 +107,13 @@ func TestC034DuplicateDelivery(t *testing.T) {
 			p.result(t, cmd(1+20*round+n))
 		}
 	}
-	for line, n := range ran(t, record) {
+	times := ran(t, record)
+	for line, n := range times {
 		if n != 1 {
 			t.Errorf("%s ran %d times", line, n)
 		}
+	}
+	if want := 1 + 6*20; len(times) != want {
+		t.Errorf("%d programs ran, want %d", len(times), want)
 	}
 }

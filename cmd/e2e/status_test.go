@@ -81,8 +81,8 @@ func TestC059AgentReportsErrors(t *testing.T) {
 	f.wantEcho("a1")
 }
 
-// An agent that is online is deleted with commands open, again and again; it
-// comes back as a new one each time, and what it did can be read.
+// An agent that is online is deleted with commands open; it comes back as a new
+// one, and what it did can be read.
 func TestC058DeletedAgentComesBackAsNew(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t)
