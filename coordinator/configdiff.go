@@ -1,26 +1,17 @@
 package coordinator
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"fmt"
 	"strings"
-	"unicode/utf8"
 
-	"github.com/pmezard/go-difflib/difflib"
-
+	"github.com/musterhq/muster/coordinator/textdiff"
 	musterv1 "github.com/musterhq/muster/proto/muster/v1"
 )
 
-// Limits of what is compared line by line: its cost grows with the product of
-// the lines.
-const (
-	maxDiffBytes = 512 << 10
-	maxDiffLines = 10_000
-	maxDiffText  = 2 << 20
-	diffContext  = 3
-)
+// maxDiffText bounds what an answer holds of a diff.
+const maxDiffText = 2 << 20
 
 // DiffConfig compares two versions of a config.
 func (s *configService) DiffConfig(ctx context.Context, req *musterv1.DiffConfigRequest) (*musterv1.DiffConfigResponse, error) {
@@ -37,7 +28,7 @@ func (s *configService) DiffConfig(ctx context.Context, req *musterv1.DiffConfig
 	if from.Sha256 == to.Sha256 {
 		return resp, nil
 	}
-	if from.Size > maxDiffBytes || to.Size > maxDiffBytes {
+	if from.Size > textdiff.MaxBytes || to.Size > textdiff.MaxBytes {
 		resp.Binary = true
 		return resp, nil
 	}
@@ -49,40 +40,17 @@ func (s *configService) DiffConfig(ctx context.Context, req *musterv1.DiffConfig
 	if err != nil {
 		return nil, err
 	}
-	if !diffable(a) || !diffable(b) {
+	if !textdiff.Comparable(a) || !textdiff.Comparable(b) {
 		resp.Binary = true
 		return resp, nil
 	}
 	k.diffing.Lock() // one at a time: it is nothing but computing
 	defer k.diffing.Unlock()
-	resp.Text, err = unified(fmt.Sprintf("%s@%d", req.Config, req.From), string(a), fmt.Sprintf("%s@%d", req.Config, req.To), string(b))
+	resp.Text, err = textdiff.Unified(fmt.Sprintf("%s@%d", req.Config, req.From), a, fmt.Sprintf("%s@%d", req.Config, req.To), b)
 	if len(resp.Text) > maxDiffText {
 		resp.Text, resp.Binary = "", true
 	}
 	return resp, err
-}
-
-// diffable reports whether content is text of a size that can be compared.
-func diffable(b []byte) bool {
-	return utf8.Valid(b) && bytes.IndexByte(b, 0) < 0 && bytes.Count(b, []byte("\n")) <= maxDiffLines
-}
-
-// unified makes a unified diff as diff -u does.
-func unified(nameA, a, nameB, b string) (string, error) {
-	return difflib.GetUnifiedDiffString(difflib.UnifiedDiff{
-		A: diffLines(a), B: diffLines(b), FromFile: nameA, ToFile: nameB, Context: diffContext,
-	})
-}
-
-// diffLines cuts text into lines; a last one without an end says so, as in diff.
-func diffLines(text string) (lines []string) {
-	for line := range strings.Lines(text) {
-		if !strings.HasSuffix(line, "\n") {
-			line += "\n\\ No newline at end of file\n"
-		}
-		lines = append(lines, line)
-	}
-	return lines
 }
 
 // fileChanges says what differs between two file specs, for a person.
