@@ -65,21 +65,17 @@ func idempotencyKey(c echo.Context) (string, error) {
 }
 
 func (s *Server) listCommands(c echo.Context) error {
-	q, err := readQuery(c, "order", "filter", "page_size", "page_token")
+	p, err := readPage(c, "order", "filter")
 	if err != nil {
 		return err
 	}
-	size, err := q.pageSize()
-	if err != nil {
-		return err
-	}
-	order, err := q.order()
+	order, err := p.order()
 	if err != nil {
 		return err
 	}
 	ctx, cancel := call(c, 0)
 	defer cancel()
-	request := &musterv1.ListCommandsRequest{PageSize: size, PageToken: q["page_token"], Order: order, Filter: q["filter"]}
+	request := &musterv1.ListCommandsRequest{PageSize: p.size, PageToken: p.token, Order: order, Filter: p.query["filter"]}
 	page, err := s.commands.ListCommands(ctx, request)
 	if err != nil {
 		return err
@@ -116,21 +112,17 @@ func (s *Server) getCommand(c echo.Context) error {
 }
 
 func (s *Server) listTargets(c echo.Context) error {
-	q, err := readQuery(c, "state", "page_size", "page_token")
+	p, err := readPage(c, "state")
 	if err != nil {
 		return err
 	}
-	size, err := q.pageSize()
-	if err != nil {
-		return err
-	}
-	states, err := valuesOf[musterv1.Target_State](q, "state")
+	states, err := valuesOf[musterv1.Target_State](p.query, "state")
 	if err != nil {
 		return err
 	}
 	ctx, cancel := call(c, 0)
 	defer cancel()
-	request := &musterv1.ListTargetsRequest{CommandId: c.Param("id"), PageSize: size, PageToken: q["page_token"], States: states}
+	request := &musterv1.ListTargetsRequest{CommandId: c.Param("id"), PageSize: p.size, PageToken: p.token, States: states}
 	page, err := s.commands.ListTargets(ctx, request)
 	if err != nil {
 		return err

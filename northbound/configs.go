@@ -139,21 +139,17 @@ func (s *Server) diffConfig(c echo.Context) error {
 }
 
 func (s *Server) listConfigStatus(c echo.Context) error {
-	q, err := readQuery(c, "status", "page_size", "page_token")
+	p, err := readPage(c, "status")
 	if err != nil {
 		return err
 	}
-	size, err := q.pageSize()
-	if err != nil {
-		return err
-	}
-	statuses, err := valuesOf[musterv1.ConfigStatus_Status](q, "status")
+	statuses, err := valuesOf[musterv1.ConfigStatus_Status](p.query, "status")
 	if err != nil {
 		return err
 	}
 	ctx, cancel := call(c, 0)
 	defer cancel()
-	request := &musterv1.ListConfigStatusRequest{Config: c.Param("name"), PageSize: size, PageToken: q["page_token"], Statuses: statuses}
+	request := &musterv1.ListConfigStatusRequest{Config: c.Param("name"), PageSize: p.size, PageToken: p.token, Statuses: statuses}
 	page, err := s.configs.ListConfigStatus(ctx, request, largePage)
 	if err != nil {
 		return err

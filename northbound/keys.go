@@ -14,16 +14,12 @@ var notInKeyDecision = notInBody{
 }
 
 func (s *Server) listKeys(c echo.Context) error {
-	q, err := readQuery(c, "state", "page_size", "page_token")
+	p, err := readPage(c, "state")
 	if err != nil {
 		return err
 	}
-	size, err := q.pageSize()
-	if err != nil {
-		return err
-	}
-	request := &musterv1.ListKeysRequest{PageSize: size, PageToken: q["page_token"]}
-	if state, ok := q["state"]; ok {
+	request := &musterv1.ListKeysRequest{PageSize: p.size, PageToken: p.token}
+	if state, ok := p.query["state"]; ok {
 		n, err := valueOf("state", state, request.GetState().Descriptor())
 		if err != nil {
 			return err

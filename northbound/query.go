@@ -57,20 +57,21 @@ func readQuery(c echo.Context, known ...string) (query, error) {
 	return q, nil
 }
 
-// page is which part of a list is asked for.
+// page is which part of a list is asked for, with the list's other parameters.
 type page struct {
+	query
 	size  uint32
 	token string
 }
 
-// readPage is for lists that have no other parameters.
-func readPage(c echo.Context) (page, error) {
-	q, err := readQuery(c, "page_size", "page_token")
+// readPage is readQuery for lists.
+func readPage(c echo.Context, known ...string) (page, error) {
+	q, err := readQuery(c, append(known, "page_size", "page_token")...)
 	if err != nil {
 		return page{}, err
 	}
 	size, err := q.pageSize()
-	return page{size, q["page_token"]}, err
+	return page{q, size, q["page_token"]}, err
 }
 
 // pageSize is 0 when it is not given: the coordinator has the default.

@@ -58,21 +58,17 @@ func (s *Server) createRollout(c echo.Context) error {
 
 // listRollouts is of one config where the path names it, or of all.
 func (s *Server) listRollouts(c echo.Context) error {
-	q, err := readQuery(c, "order", "page_size", "page_token")
+	p, err := readPage(c, "order")
 	if err != nil {
 		return err
 	}
-	size, err := q.pageSize()
-	if err != nil {
-		return err
-	}
-	order, err := q.order()
+	order, err := p.order()
 	if err != nil {
 		return err
 	}
 	ctx, cancel := call(c, 0)
 	defer cancel()
-	request := &musterv1.ListConfigRolloutsRequest{Config: c.Param("name"), PageSize: size, PageToken: q["page_token"], Order: order}
+	request := &musterv1.ListConfigRolloutsRequest{Config: c.Param("name"), PageSize: p.size, PageToken: p.token, Order: order}
 	page, err := s.rollouts.ListConfigRollouts(ctx, request, largePage)
 	if err != nil {
 		return err
@@ -109,21 +105,17 @@ func (s *Server) getRollout(c echo.Context) error {
 }
 
 func (s *Server) listRolloutTargets(c echo.Context) error {
-	q, err := readQuery(c, "state", "page_size", "page_token")
+	p, err := readPage(c, "state")
 	if err != nil {
 		return err
 	}
-	size, err := q.pageSize()
-	if err != nil {
-		return err
-	}
-	states, err := valuesOf[musterv1.RolloutTarget_State](q, "state")
+	states, err := valuesOf[musterv1.RolloutTarget_State](p.query, "state")
 	if err != nil {
 		return err
 	}
 	ctx, cancel := call(c, 0)
 	defer cancel()
-	request := &musterv1.ListRolloutTargetsRequest{Id: c.Param("id"), PageSize: size, PageToken: q["page_token"], States: states}
+	request := &musterv1.ListRolloutTargetsRequest{Id: c.Param("id"), PageSize: p.size, PageToken: p.token, States: states}
 	page, err := s.rollouts.ListRolloutTargets(ctx, request, largePage)
 	if err != nil {
 		return err

@@ -171,22 +171,18 @@ func versionOf(name, text string) (int32, error) {
 }
 
 func (s *Server) listVersions(c echo.Context) error {
-	q, err := readQuery(c, "order", "page_size", "page_token")
+	p, err := readPage(c, "order")
 	if err != nil {
 		return err
 	}
-	size, err := q.pageSize()
-	if err != nil {
-		return err
-	}
-	order, err := q.order()
+	order, err := p.order()
 	if err != nil {
 		return err
 	}
 	ctx, cancel := call(c, 0)
 	defer cancel()
 	request := &musterv1.ListConfigVersionsRequest{
-		Config: c.Param("name"), PageSize: size, PageToken: q["page_token"], Ascending: order == musterv1.Order_ASC,
+		Config: c.Param("name"), PageSize: p.size, PageToken: p.token, Ascending: order == musterv1.Order_ASC,
 	}
 	page, err := s.configs.ListConfigVersions(ctx, request, largePage)
 	if err != nil {
