@@ -1,13 +1,11 @@
 package northbound
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"net/url"
 
 	"github.com/labstack/echo/v4"
-	"google.golang.org/protobuf/types/known/durationpb"
 
 	musterv1 "github.com/musterhq/muster/proto/muster/v1"
 )
@@ -84,29 +82,14 @@ func (s *Server) listCommands(c echo.Context) error {
 }
 
 func (s *Server) getCommand(c echo.Context) error {
-	q, err := readQuery(c, "wait")
+	ctx, wait, done, err := s.waiting(c)
 	if err != nil {
 		return err
 	}
-	wait, err := q.wait()
+	defer done()
+	command, err := s.commands.GetCommand(ctx, &musterv1.GetCommandRequest{Id: c.Param("id"), Wait: wait})
 	if err != nil {
-		return err
-	}
-	ctx, cancel := call(c, wait)
-	defer cancel()
-	request := &musterv1.GetCommandRequest{Id: c.Param("id")}
-	if wait > 0 {
-		request.Wait = durationpb.New(wait)
-		var done func()
-		ctx, done = s.untilStop(ctx)
-		defer done()
-	}
-	command, err := s.commands.GetCommand(ctx, request)
-	if err != nil {
-		if cause := context.Cause(ctx); cause == errStopping {
-			return cause
-		}
-		return err
+		return whyEnded(ctx, err)
 	}
 	return answer(c, http.StatusOK, command)
 }

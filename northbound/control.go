@@ -6,34 +6,34 @@ import (
 
 	"github.com/labstack/echo/v4"
 	"google.golang.org/grpc"
-
-	musterv1 "github.com/musterhq/muster/proto/muster/v1"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-var notInControl = notInBody{"muster.v1.ControlCommandRequest.id": inPath}
-
-// decision is one of the calls by which an operator steers a command.
-type decision func(context.Context, *musterv1.ControlCommandRequest, ...grpc.CallOption) (*musterv1.Command, error)
-
-// controlCommand answers with the command as it is once the decision holds. To
-// decide the same twice is no mistake, so a client may repeat what it got no
-// answer to.
-func (s *Server) controlCommand(decide decision) echo.HandlerFunc {
+// decided is the handler of a call by which an operator steers what the path
+// names. It answers with that as it is once the decision holds. To decide the
+// same twice is no mistake, so a client may repeat what it got no answer to.
+func decided[Q any, M interface {
+	*Q
+	proto.Message
+}, R proto.Message](s *Server, decide func(context.Context, M, ...grpc.CallOption) (R, error)) echo.HandlerFunc {
+	id := M(new(Q)).ProtoReflect().Descriptor().Fields().ByName("id")
+	not := notInBody{id.FullName(): inPath}
 	return func(c echo.Context) error {
 		if _, err := readQuery(c); err != nil {
 			return err
 		}
-		request := &musterv1.ControlCommandRequest{}
-		if _, err := s.readOptional(c, request, notInControl); err != nil {
+		request := M(new(Q))
+		if _, err := s.readOptional(c, request, not); err != nil {
 			return err
 		}
-		request.Id = c.Param("id")
+		request.ProtoReflect().Set(id, protoreflect.ValueOfString(c.Param("id")))
 		ctx, cancel := call(c, 0)
 		defer cancel()
-		command, err := decide(ctx, request)
+		resource, err := decide(ctx, request)
 		if err != nil {
 			return inBody(err, "")
 		}
-		return answer(c, http.StatusOK, command)
+		return answer(c, http.StatusOK, resource)
 	}
 }

@@ -8,10 +8,7 @@ import (
 	musterv1 "github.com/musterhq/muster/proto/muster/v1"
 )
 
-var notInKeyDecision = notInBody{
-	"muster.v1.ApproveKeyRequest.id": inPath,
-	"muster.v1.RevokeKeyRequest.id":  inPath,
-}
+var notInApproval = notInBody{"muster.v1.ApproveKeyRequest.id": inPath}
 
 func (s *Server) listKeys(c echo.Context) error {
 	p, err := readPage(c, "state")
@@ -53,7 +50,7 @@ func (s *Server) approveKey(c echo.Context) error {
 		return err
 	}
 	request := &musterv1.ApproveKeyRequest{}
-	body, err := s.readOptional(c, request, notInKeyDecision)
+	body, err := s.readOptional(c, request, notInApproval)
 	if err != nil {
 		return err
 	}
@@ -66,24 +63,6 @@ func (s *Server) approveKey(c echo.Context) error {
 	ctx, cancel := call(c, 0)
 	defer cancel()
 	key, err := s.keys.ApproveKey(ctx, request)
-	if err != nil {
-		return inBody(err, "")
-	}
-	return answer(c, http.StatusOK, key)
-}
-
-func (s *Server) revokeKey(c echo.Context) error {
-	if _, err := readQuery(c); err != nil {
-		return err
-	}
-	request := &musterv1.RevokeKeyRequest{}
-	if _, err := s.readOptional(c, request, notInKeyDecision); err != nil {
-		return err
-	}
-	request.Id = c.Param("id")
-	ctx, cancel := call(c, 0)
-	defer cancel()
-	key, err := s.keys.RevokeKey(ctx, request)
 	if err != nil {
 		return inBody(err, "")
 	}

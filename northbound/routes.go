@@ -28,7 +28,7 @@ func (s *Server) routes(openMetrics bool) {
 	s.get("/v1/keys", bearer(s.listKeys))
 	s.get("/v1/keys/:id", bearer(s.getKey))
 	s.echo.POST("/v1/keys/:id/approve", bearer(s.approveKey))
-	s.echo.POST("/v1/keys/:id/revoke", bearer(s.revokeKey))
+	s.echo.POST("/v1/keys/:id/revoke", bearer(decided(s, s.keys.RevokeKey)))
 
 	s.get("/v1/events", bearer(s.streamEvents))
 }
@@ -38,9 +38,9 @@ func (s *Server) commandRoutes() {
 	s.echo.POST("/v1/commands", bearer(s.createCommand))
 	s.echo.POST("/v1/commands/preview", bearer(s.previewCommand)) // no id is "preview"
 	s.get("/v1/commands/:id", bearer(s.getCommand))
-	s.echo.POST("/v1/commands/:id/cancel", bearer(s.controlCommand(s.commands.CancelCommand)))
-	s.echo.POST("/v1/commands/:id/pause", bearer(s.controlCommand(s.commands.PauseCommand)))
-	s.echo.POST("/v1/commands/:id/resume", bearer(s.controlCommand(s.commands.ResumeCommand)))
+	s.echo.POST("/v1/commands/:id/cancel", bearer(decided(s, s.commands.CancelCommand)))
+	s.echo.POST("/v1/commands/:id/pause", bearer(decided(s, s.commands.PauseCommand)))
+	s.echo.POST("/v1/commands/:id/resume", bearer(decided(s, s.commands.ResumeCommand)))
 	s.get("/v1/commands/:id/targets", bearer(s.listTargets))
 	s.get("/v1/commands/:id/targets/:agent", bearer(s.getTarget))
 	s.get("/v1/commands/:id/targets/:agent/output", bearer(s.getOutput))
@@ -75,9 +75,9 @@ func (s *Server) rolloutRoutes() {
 	s.get("/v1/rollouts", bearer(s.listRollouts))
 	s.get("/v1/rollouts/:id", bearer(s.getRollout))
 	s.get("/v1/rollouts/:id/targets", bearer(s.listRolloutTargets))
-	s.echo.POST("/v1/rollouts/:id/pause", bearer(s.controlRollout(s.rollouts.PauseConfigRollout)))
-	s.echo.POST("/v1/rollouts/:id/resume", bearer(s.controlRollout(s.rollouts.ResumeConfigRollout)))
-	s.echo.POST("/v1/rollouts/:id/abort", bearer(s.controlRollout(s.rollouts.AbortConfigRollout)))
+	s.echo.POST("/v1/rollouts/:id/pause", bearer(decided(s, s.rollouts.PauseConfigRollout)))
+	s.echo.POST("/v1/rollouts/:id/resume", bearer(decided(s, s.rollouts.ResumeConfigRollout)))
+	s.echo.POST("/v1/rollouts/:id/abort", bearer(decided(s, s.rollouts.AbortConfigRollout)))
 }
 
 // get adds a route that is read: HEAD is answered where GET is.

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	musterv1 "github.com/musterhq/muster/proto/muster/v1"
 )
@@ -191,6 +192,33 @@ func (s *Server) untilStop(ctx context.Context) (_ context.Context, done func())
 		}
 	}()
 	return ctx, func() { cancel(nil) }
+}
+
+// waiting is the context of a call that may be asked to ?wait=, and the wait (nil:
+// none). It ends with errStopping, too, when the server stops. done frees it.
+func (s *Server) waiting(c echo.Context) (ctx context.Context, wait *durationpb.Duration, done func(), err error) {
+	q, err := readQuery(c, "wait")
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	d, err := q.wait()
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	ctx, cancel := call(c, d)
+	if d == 0 {
+		return ctx, nil, cancel, nil
+	}
+	ctx, free := s.untilStop(ctx)
+	return ctx, durationpb.New(d), func() { free(); cancel() }, nil
+}
+
+// whyEnded is err, or errStopping if that has ended the call.
+func whyEnded(ctx context.Context, err error) error {
+	if context.Cause(ctx) == errStopping {
+		return errStopping
+	}
+	return err
 }
 
 // call is the context of one gRPC call of a request: it has the caller's token
