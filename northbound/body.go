@@ -30,7 +30,11 @@ var jsonForm = bodyForm{"application/json", maxBody}
 
 // readMessage fills m from the JSON body, and returns that, too.
 func (s *Server) readMessage(c echo.Context, m proto.Message, not notInBody) ([]byte, error) {
-	body, err := s.readBody(c, jsonForm)
+	form, err := checkHeaders(c.Request(), jsonForm)
+	if err != nil {
+		return nil, err
+	}
+	body, err := s.readBody(c, form.limit)
 	if err != nil {
 		return nil, err
 	}
@@ -53,12 +57,10 @@ func (s *Server) readOptional(c echo.Context, m proto.Message, not notInBody) ([
 	return body, err
 }
 
-func (s *Server) readBody(c echo.Context, form bodyForm) ([]byte, error) {
+// readBody is for a request whose headers were checked.
+func (s *Server) readBody(c echo.Context, limit int64) ([]byte, error) {
 	r := c.Request()
-	if _, err := checkHeaders(r, form); err != nil {
-		return nil, err
-	}
-	body, err := readBounded(r.Body, form.limit, &s.receiving)
+	body, err := readBounded(r.Body, limit, &s.receiving)
 	if err != nil {
 		return nil, err
 	}

@@ -82,7 +82,7 @@ func (s *Server) readVersion(c echo.Context) (*musterv1.CreateConfigVersionReque
 	if err := q.versionTerms(request); err != nil {
 		return nil, err
 	}
-	body, err := s.readBody(c, form)
+	body, err := s.readBody(c, form.limit)
 	if err != nil {
 		return nil, err
 	}
