@@ -3,8 +3,9 @@
 //
 // It holds no state and no rules of its own. Every request becomes one gRPC
 // call over the connection given to New, with the caller's bearer token as
-// metadata; what the coordinator answers is shown as JSON, and what it refuses
-// as a problem (RFC 9457). So authorisation, limits and audit live behind that
+// metadata (a few become two: content, followed output, a version that is posted
+// unless it is the same); what the coordinator answers is shown as JSON, and what
+// it refuses as a problem (RFC 9457). So authorisation, limits and audit live behind that
 // connection, once, for REST and gRPC alike.
 //
 // # Routes
@@ -77,9 +78,10 @@
 //	?path=nginx.conf &mode=0640 &timeout=10s &note=why &check_cmd=["nginx","-t","-c","{}"] &reload_cmd=[…]
 //
 // In both forms the parameters base_version (the latest version that was seen:
-// 409 if there is a newer one), unless_same (the latest version is answered if
-// it is the same) and dry_run say how. The content of a version
-// has its SHA-256 as ETag; If-None-Match with it is 304.
+// 409 if there is a newer one), unless_same (200 and the latest version if it is
+// the same) and dry_run, with the kind of a config that is not there yet, say
+// how. The content of a version has its SHA-256 as ETag; If-None-Match with it
+// is 304.
 //
 // # Output
 //

@@ -42,7 +42,7 @@ func (s *Server) createVersion(c echo.Context) error {
 	ctx, cancel := call(c, 0)
 	defer cancel()
 	latest := int32(0) // before
-	if request.GetUnlessSame() {
+	if request.GetUnlessSame() && !request.GetDryRun() {
 		config, err := s.configs.GetConfig(ctx, &musterv1.GetConfigRequest{Name: request.GetConfig()})
 		if err != nil {
 			return err

@@ -59,6 +59,12 @@ func TestVersionIsPostedInTwoForms(t *testing.T) {
 	if want := (&musterv1.CreateConfigVersionRequest{Config: "nginx", Content: []byte("{}"), DryRun: true, Kind: musterv1.Config_INSTANCE}); !proto.Equal(asked, want) {
 		t.Errorf("dry run with a kind: asked for %v", asked)
 	}
+	fake.configs.get = func(*musterv1.GetConfigRequest) (*musterv1.Config, error) {
+		return nil, refused(codes.NotFound, "config is not known", &errdetails.ErrorInfo{Reason: "NOT_FOUND"})
+	}
+	if got := s.do(t, "POST", "/v1/configs/nginx/versions?dry_run=1&kind=INSTANCE&unless_same=1", "{}", octets); got.status != 200 {
+		t.Errorf("dry run of the first version: %d %s", got.status, got.body)
+	}
 	// The version that was there is no new one.
 	fake.configs.get = func(r *musterv1.GetConfigRequest) (*musterv1.Config, error) {
 		return &musterv1.Config{Name: r.GetName(), LatestVersion: 4}, nil
