@@ -175,7 +175,7 @@ func (a *applier) apply(ctx context.Context) error {
 			continue
 		}
 		err := a.applyConfig(ctx, c)
-		if coded := (*codedError)(nil); errors.As(err, &coded) && coded.code == exitUnreached {
+		if endsWith(err, exitUnreached) {
 			unreached = err
 		} else if err != nil {
 			return naming(fmt.Sprintf("config %q", c.Name), err)
@@ -200,7 +200,7 @@ func naming(what string, err error) error {
 }
 
 func (a *applier) applyConfig(ctx context.Context, c *configPlan) error {
-	body := configBody{Name: c.Name, Kind: c.want.Kind, Description: c.want.Description}
+	body := c.head()
 	if c.have == nil {
 		if _, err := a.client.putConfig(ctx, body, ""); err != nil {
 			return err
@@ -255,10 +255,9 @@ func (a *applier) makeVersion(ctx context.Context, c *configPlan) error {
 func (a *applier) rollOut(ctx context.Context, c *configPlan) error {
 	raw, r, err := a.underWay(ctx, c)
 	if err == nil && r.ID == "" {
-		body := rolloutBody{Version: c.Version, Plan: c.want.Rollout, KeepOnHalt: c.want.KeepOnHalt, Note: c.want.Note}
-		raw, r, err = a.client.startRollout(ctx, c.Name, body, false)
+		raw, r, err = a.client.startRollout(ctx, c.Name, c.rollout(c.Version), false)
 	}
-	if p := (*problem)(nil); errors.As(err, &p) && p.Code == "NO_TARGETS" {
+	if hasCode(err, "NO_TARGETS") {
 		return nil // nobody holds it
 	}
 	if err != nil {
@@ -273,7 +272,7 @@ func (a *applier) rollOut(ctx context.Context, c *configPlan) error {
 	if raw, _, errAfter := a.client.rollout(ctx, r.ID, 0); errAfter == nil {
 		c.Rollout = raw
 	}
-	if coded := (*codedError)(nil); errors.As(err, &coded) && coded.code == exitNoTargets {
+	if endsWith(err, exitNoTargets) {
 		return nil
 	}
 	return err

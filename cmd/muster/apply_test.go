@@ -34,6 +34,14 @@ func (s *shelf) try(w http.ResponseWriter, r *http.Request, body string) {
 	w.Write([]byte(`{"etag":"tried"}`))
 }
 
+// after is text behind a separator, unless it is empty.
+func after(separator, text string) string {
+	if text == "" {
+		return ""
+	}
+	return separator + text
+}
+
 func (s *shelf) service(t *testing.T) *fakeService {
 	note := func(answer func(body string) string) func(http.ResponseWriter, *http.Request) {
 		return func(w http.ResponseWriter, r *http.Request) {
@@ -48,7 +56,7 @@ func (s *shelf) service(t *testing.T) *fakeService {
 	}
 	f := &fakeService{t: t, answers: map[string]func(http.ResponseWriter, *http.Request){
 		"GET /v1/groups":          say(`{"groups":[` + s.groups + `]}`),
-		"GET /v1/configs":         say(`{"configs":[{"name":"other"}]}`),
+		"GET /v1/configs":         say(`{"configs":[{"name":"other"}` + after(",", s.head) + `]}`),
 		"POST /v1/groups/preview": say(`{"total":2,"fleet":4,"joining":["a1","a2"],"leaving":1,"leaving_ids":["a3"],"configs":["base"]}`),
 		"POST /v1/configs/preview": func(w http.ResponseWriter, _ *http.Request) {
 			if strings.Contains(s.head, "rollout_id") {

@@ -48,9 +48,8 @@ func (c *configPlan) check(ctx context.Context, cl *client, toCome map[string]bo
 		return nil
 	}
 	// A version that is to be made cannot be asked about: the bound one stands for it.
-	body := rolloutBody{Version: cmp.Or(c.Version, c.From), Plan: c.want.Rollout, KeepOnHalt: c.want.KeepOnHalt, Note: c.want.Note}
-	_, _, err := cl.startRollout(ctx, c.Name, body, true)
-	if p := (*problem)(nil); errors.As(err, &p) && p.Code == "NO_TARGETS" {
+	_, _, err := cl.startRollout(ctx, c.Name, c.rollout(cmp.Or(c.Version, c.From)), true)
+	if hasCode(err, "NO_TARGETS") {
 		return nil
 	}
 	return err
@@ -59,7 +58,7 @@ func (c *configPlan) check(ctx context.Context, cl *client, toCome map[string]bo
 // checkHead leaves out the bindings that name what is not there yet: a group or
 // a version that comes before them.
 func (c *configPlan) checkHead(ctx context.Context, cl *client, toCome map[string]bool) error {
-	body := configBody{Name: c.Name, Kind: c.want.Kind, Description: c.want.Description}
+	body := c.head()
 	if c.have == nil {
 		return cl.tryConfig(ctx, body, "")
 	}

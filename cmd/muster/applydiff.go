@@ -19,11 +19,7 @@ const lookedBack = 100
 // findVersion looks for a version that is what the folder says: among those that
 // are bound, and else the newest.
 func (p *planner) findVersion(ctx context.Context, c *configPlan) error {
-	raw, err := p.client.list(ctx, configPath(c.Name, "/versions"), "versions", lookedBack)
-	if err != nil {
-		return err
-	}
-	newest, err := decodeRows[configVersion](raw)
+	newest, err := rowsOf[configVersion](ctx, p.client, configPath(c.Name, "/versions"), "versions", lookedBack)
 	if err != nil {
 		return err
 	}

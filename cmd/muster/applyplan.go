@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
+	"maps"
 	"slices"
 )
 
@@ -65,16 +65,34 @@ type configPlan struct {
 	fleet    int
 }
 
+// head is the config without its bindings.
+func (c *configPlan) head() configBody {
+	return configBody{Name: c.Name, Kind: c.want.Kind, Description: c.want.Description}
+}
+
+// rollout is the one that brings a version.
+func (c *configPlan) rollout(version int) rolloutBody {
+	return rolloutBody{Version: version, Plan: c.want.Rollout, KeepOnHalt: c.want.KeepOnHalt, Note: c.want.Note}
+}
+
 // planner asks the server what there is.
 type planner struct {
 	client *client
 	diff   bool // contents are compared line by line
+	fleet  int
 }
 
 func (p *planner) plan(ctx context.Context, f folder) (*applyPlan, error) {
 	all := &applyPlan{OtherGroups: []string{}, OtherConfigs: []string{}}
-	groups, err := p.groups(ctx)
+	groups, err := byName(ctx, p.client, "groups", func(g agentGroup) string { return g.Name })
 	if err != nil {
+		return nil, err
+	}
+	configs, err := byName(ctx, p.client, "configs", func(c config) string { return c.Name })
+	if err != nil {
+		return nil, err
+	}
+	if p.fleet, err = p.client.fleetSize(ctx); err != nil {
 		return nil, err
 	}
 	named := map[string]*groupPlan{}
@@ -86,11 +104,8 @@ func (p *planner) plan(ctx context.Context, f folder) (*applyPlan, error) {
 		all.Groups, named[want.Name] = append(all.Groups, g), g
 		delete(groups, want.Name)
 	}
-	all.OtherGroups = append(all.OtherGroups, sortedKeys(groups)...)
-	others, err := p.configs(ctx)
-	if err != nil {
-		return nil, err
-	}
+	all.OtherGroups = slices.AppendSeq(all.OtherGroups, maps.Keys(groups))
+	slices.Sort(all.OtherGroups)
 	for _, want := range f.configs {
 		for _, b := range want.Bindings.at(0) {
 			name := b.Group
@@ -101,49 +116,26 @@ func (p *planner) plan(ctx context.Context, f folder) (*applyPlan, error) {
 				return nil, fmt.Errorf("config %q is bound to group %q, which neither the folder nor the server has", want.name, name)
 			}
 		}
-		c, err := p.planConfig(ctx, want, named)
+		c, err := p.planConfig(ctx, want, configs, named)
 		if err != nil {
 			return nil, fmt.Errorf("config %q: %w", want.name, err)
 		}
 		all.Configs = append(all.Configs, c)
-		delete(others, want.name)
+		delete(configs, want.name)
 	}
-	all.OtherConfigs = append(all.OtherConfigs, sortedKeys(others)...)
+	all.OtherConfigs = slices.AppendSeq(all.OtherConfigs, maps.Keys(configs))
+	slices.Sort(all.OtherConfigs)
 	return all, nil
 }
 
-func sortedKeys[V any](m map[string]V) (keys []string) {
-	for key := range m {
-		keys = append(keys, key)
+// byName lists all of a collection.
+func byName[T any](ctx context.Context, cl *client, collection string, name func(T) string) (map[string]T, error) {
+	rows, err := rowsOf[T](ctx, cl, "/v1/"+collection, collection, 0)
+	all := map[string]T{}
+	for _, row := range rows {
+		all[name(row)] = row
 	}
-	slices.Sort(keys)
-	return keys
-}
-
-func (p *planner) groups(ctx context.Context) (map[string]agentGroup, error) {
-	raw, err := p.client.list(ctx, "/v1/groups", "groups", 0)
-	if err != nil {
-		return nil, err
-	}
-	list, err := decodeRows[agentGroup](raw)
-	groups := map[string]agentGroup{}
-	for _, g := range list {
-		groups[g.Name] = g
-	}
-	return groups, err
-}
-
-func (p *planner) configs(ctx context.Context) (map[string]config, error) {
-	raw, err := p.client.list(ctx, "/v1/configs", "configs", 0)
-	if err != nil {
-		return nil, err
-	}
-	list, err := decodeRows[config](raw)
-	configs := map[string]config{}
-	for _, c := range list {
-		configs[c.Name] = c
-	}
-	return configs, err
+	return all, err
 }
 
 func (p *planner) planGroup(ctx context.Context, want groupBody, groups map[string]agentGroup) (*groupPlan, error) {
@@ -153,10 +145,8 @@ func (p *planner) planGroup(ctx context.Context, want groupBody, groups map[stri
 	case !known:
 		g.Change = added
 	case want.Where == have.Where && want.Description == have.Description && slices.Equal(want.Agents, have.Agents):
-		g.Change, g.Total = unchanged, have.Size
-		var err error
-		g.Fleet, err = p.client.fleetSize(ctx)
-		return g, err
+		g.Change, g.Total, g.Fleet = unchanged, have.Size, p.fleet
+		return g, nil
 	}
 	preview, err := p.client.previewGroup(ctx, want)
 	g.Total, g.Fleet, g.Joining, g.Leaving, g.members = preview.Total, preview.Fleet, len(preview.Joining), preview.Leaving, preview.AgentIDs
@@ -164,18 +154,14 @@ func (p *planner) planGroup(ctx context.Context, want groupBody, groups map[stri
 	return g, err
 }
 
-func (p *planner) planConfig(ctx context.Context, want configFile, groups map[string]*groupPlan) (*configPlan, error) {
-	have, err := p.client.findConfig(ctx, want.name)
-	if err != nil {
-		return nil, err
-	}
-	c := &configPlan{Name: want.name, Change: changed, want: want, have: have}
-	if have == nil {
+func (p *planner) planConfig(ctx context.Context, want configFile, configs map[string]config, groups map[string]*groupPlan) (*configPlan, error) {
+	c := &configPlan{Name: want.name, Change: changed, want: want}
+	if have, known := configs[want.name]; !known {
 		c.Change, c.putHead = added, true
+	} else if have.Kind != want.Kind {
+		return nil, fmt.Errorf("it is %s, and stays so; the folder says %s", have.Kind, want.Kind)
 	} else {
-		if have.Kind != want.Kind {
-			return nil, fmt.Errorf("it is %s, and stays so; the folder says %s", have.Kind, want.Kind)
-		}
+		c.have = &have
 		if err := p.findVersion(ctx, c); err != nil {
 			return nil, err
 		}
@@ -239,7 +225,7 @@ func (p *planner) preview(ctx context.Context, c *configPlan, groups map[string]
 	}
 	scopes, missed := foreseen(c.scopes(), groups)
 	preview, err := p.client.previewConfig(ctx, configBody{Name: c.Name, Bindings: scopes.at(to)})
-	if refused := (*problem)(nil); errors.As(err, &refused) && refused.Code == "ROLLOUT_IN_PROGRESS" && c.rollOut {
+	if hasCode(err, "ROLLOUT_IN_PROGRESS") && c.rollOut {
 		return p.previewRollout(ctx, c) // bindings are held meanwhile; another rollout is not
 	}
 	if err != nil {
@@ -261,14 +247,11 @@ func (p *planner) preview(ctx context.Context, c *configPlan, groups map[string]
 
 // previewRollout asks whom the rollout concerns.
 func (p *planner) previewRollout(ctx context.Context, c *configPlan) error {
-	_, r, err := p.client.startRollout(ctx, c.Name, rolloutBody{Version: cmp.Or(c.Version, c.From), Plan: c.want.Rollout}, true)
+	_, r, err := p.client.startRollout(ctx, c.Name, c.rollout(cmp.Or(c.Version, c.From)), true)
 	if err != nil {
 		return err
 	}
-	c.affected = r.Counts.Total
-	if c.fleet, err = p.client.fleetSize(ctx); err != nil {
-		return err
-	}
+	c.affected, c.fleet = r.Counts.Total, p.fleet
 	c.Effect = fmt.Sprintf("%d of %d agents, rollout %s is in progress", c.affected, c.fleet, c.have.RolloutID)
 	return nil
 }

@@ -128,6 +128,12 @@ func isAnswer(err error) bool {
 	return errors.As(err, &p) && (p.Status < 500 && p.Status != http.StatusTooManyRequests || p.Status == http.StatusInsufficientStorage)
 }
 
+// hasCode says that the server refused with the code.
+func hasCode(err error, code string) bool {
+	p := (*problem)(nil)
+	return errors.As(err, &p) && p.Code == code
+}
+
 // isUnsent says that a request did not leave: there was nobody to connect to.
 func isUnsent(err error) bool {
 	op := (*net.OpError)(nil)
@@ -220,6 +226,15 @@ func (c *client) listWhere(ctx context.Context, path, key string, where url.Valu
 		}
 		query.Set("page_token", next)
 	}
+}
+
+// rowsOf is list with its rows decoded.
+func rowsOf[T any](ctx context.Context, c *client, path, key string, limit int) ([]T, error) {
+	raw, err := c.list(ctx, path, key, limit)
+	if err != nil {
+		return nil, err
+	}
+	return decodeRows[T](raw)
 }
 
 func pageSize(limit int) int {

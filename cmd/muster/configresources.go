@@ -92,11 +92,7 @@ func (c *client) tryVersion(ctx context.Context, config, kind string, body versi
 
 // agentStates tells of each agent that is not simply ONLINE what it is.
 func (c *client) agentStates(ctx context.Context) (map[string]string, error) {
-	raw, err := c.list(ctx, "/v1/agents", "agents", 0)
-	if err != nil {
-		return nil, err
-	}
-	agents, err := decodeRows[agent](raw)
+	agents, err := c.agents(ctx)
 	states := map[string]string{}
 	for _, a := range agents {
 		if state := a.state(); state != "ONLINE" {

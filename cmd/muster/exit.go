@@ -6,7 +6,8 @@ import (
 	"io"
 )
 
-// The exit codes of `muster run`; the other subcommands use the first two.
+// The exit codes of `muster run`, rollouts and apply; the other subcommands use
+// the first two, and the last.
 const (
 	exitOK          = 0   // all succeeded
 	exitError       = 1   // usage or server error
@@ -27,6 +28,12 @@ func (e *codedError) Error() string { return e.text }
 
 func usagef(format string, args ...any) error {
 	return &codedError{exitError, fmt.Sprintf(format, args...)}
+}
+
+// endsWith says that err ends the program with the code.
+func endsWith(err error, code int) bool {
+	coded := (*codedError)(nil)
+	return errors.As(err, &coded) && coded.code == code
 }
 
 func exitCode(err error, stderr io.Writer) int {

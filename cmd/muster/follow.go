@@ -58,11 +58,7 @@ func (r *runner) reachable(ctx context.Context, cmd command) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	raw, err := r.client.list(ctx, "/v1/agents", "agents", 0)
-	if err != nil {
-		return 0, err
-	}
-	agents, err := decodeRows[agent](raw)
+	agents, err := r.client.agents(ctx)
 	if err != nil {
 		return 0, err
 	}

@@ -205,11 +205,7 @@ func groupsDeleteCommand() *cli.Command {
 		Name: "delete", Usage: "delete a group that no config is bound to", ArgsUsage: "GROUP", Flags: serverFlags(outputFlag()),
 		Action: asking(1, 1, func(c *cli.Context, cl *client, asJSON bool) error {
 			name := c.Args().First()
-			raw, err := cl.list(c.Context, groupPath(name, "/agents"), "agent_ids", 0)
-			if err != nil {
-				return err
-			}
-			members, err := decodeRows[string](raw)
+			members, err := rowsOf[string](c.Context, cl, groupPath(name, "/agents"), "agent_ids", 0)
 			if err != nil {
 				return err
 			}

@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/url"
+	"slices"
 	"time"
 )
 
@@ -38,7 +40,7 @@ func (l latecomers) failed() (n int) {
 // list is by agent.
 func (l latecomers) list() []configStatus {
 	list := []configStatus{}
-	for _, id := range sortedKeys(l) {
+	for _, id := range slices.Sorted(maps.Keys(l)) {
 		list = append(list, l[id])
 	}
 	return list
@@ -68,7 +70,7 @@ func (w *watcher) awaitLate(ctx context.Context, r configRollout) (latecomers, e
 			w.progress.show(err.Error() + "; trying again")
 		case len(missing) > 0:
 			answered = time.Now()
-			w.progress.show(fmt.Sprintf("%s; waiting for %s", r.State, clean(namesOf(sortedKeys(missing)))))
+			w.progress.show(fmt.Sprintf("%s; waiting for %s", r.State, clean(namesOf(slices.Sorted(maps.Keys(missing))))))
 		}
 		if len(missing) == 0 {
 			break
@@ -83,11 +85,7 @@ func (w *watcher) awaitLate(ctx context.Context, r configRollout) (latecomers, e
 
 // lookLate takes from missing who is through, and notes how in late.
 func (w *watcher) lookLate(ctx context.Context, r configRollout, missing map[string]bool, late latecomers) error {
-	raw, err := w.client.list(ctx, configPath(r.Config, "/status"), "statuses", 0)
-	if err != nil {
-		return err
-	}
-	statuses, err := decodeRows[configStatus](raw)
+	statuses, err := rowsOf[configStatus](ctx, w.client, configPath(r.Config, "/status"), "statuses", 0)
 	if err != nil {
 		return err
 	}

@@ -87,20 +87,24 @@ func (c *client) events(ctx context.Context, query url.Values, after string) (io
 	return resp.Body, nil
 }
 
+// agents lists all of them.
+func (c *client) agents(ctx context.Context) ([]agent, error) {
+	return rowsOf[agent](ctx, c, "/v1/agents", "agents", 0)
+}
+
 // unknownAgents are those of ids that no agent has.
 func (c *client) unknownAgents(ctx context.Context, ids []string) (unknown []string, err error) {
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	raw, err := c.list(ctx, "/v1/agents", "agents", 0)
+	agents, err := c.agents(ctx)
 	if err != nil {
 		return nil, err
 	}
-	agents, err := decodeRows[agent](raw)
 	for _, id := range ids {
 		if !slices.ContainsFunc(agents, func(a agent) bool { return a.ID == id }) {
 			unknown = append(unknown, id)
 		}
 	}
-	return unknown, err
+	return unknown, nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
-	"errors"
 	"net/http"
 	"net/url"
 	"slices"
@@ -131,7 +130,7 @@ func showRolloutPreview(c *cli.Context, cl *client, name string, body rolloutBod
 		then.Bindings = append(then.Bindings, b)
 	}
 	p, err := cl.previewConfig(c.Context, then)
-	if refused := (*problem)(nil); errors.As(err, &refused) && refused.Code == "ROLLOUT_IN_PROGRESS" {
+	if hasCode(err, "ROLLOUT_IN_PROGRESS") {
 		tell(c, false, "version %d would go to %d agents, in place of rollout %s; nothing was changed", body.Version, total, f.RolloutID)
 		return nil
 	}

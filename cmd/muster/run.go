@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -97,7 +96,7 @@ func detached(id string) error {
 
 // noTargets gives the server's word for it its exit code.
 func noTargets(err error) error {
-	if p := (*problem)(nil); errors.As(err, &p) && p.Code == "NO_TARGETS" {
+	if hasCode(err, "NO_TARGETS") {
 		return &codedError{exitNoTargets, err.Error()}
 	}
 	return err

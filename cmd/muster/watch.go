@@ -94,11 +94,7 @@ func (w *watcher) follow(ctx context.Context, raw json.RawMessage, r configRollo
 // onlyOffline says that each target which is not through yet, or has not gone
 // back, is of an agent that is offline.
 func (w *watcher) onlyOffline(ctx context.Context, r configRollout) (bool, error) {
-	raw, err := w.client.list(ctx, "/v1/agents", "agents", 0)
-	if err != nil {
-		return false, err
-	}
-	agents, err := decodeRows[agent](raw)
+	agents, err := w.client.agents(ctx)
 	if err != nil {
 		return false, err
 	}
