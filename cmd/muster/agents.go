@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"net/url"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -15,33 +14,15 @@ func agentsListCommand() *cli.Command {
 		Name:  "list",
 		Usage: "all agents, by id",
 		Flags: serverFlags(outputFlag()),
-		Action: func(c *cli.Context) error {
-			asJSON, err := wantsJSON(c)
-			if err != nil {
-				return err
-			}
-			cl, err := newClient(c)
-			if err != nil {
-				return err
-			}
+		Action: asking(0, 0, func(c *cli.Context, cl *client, asJSON bool) error {
 			raw, err := cl.list(c.Context, "/v1/agents", "agents", 0)
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				return printJSON(c.App.Writer, map[string]any{"agents": nonNil(raw)})
-			}
-			agents, err := decodeRows[agent](raw)
-			if err != nil {
-				return err
-			}
-			rows := make([][]string, len(agents))
-			for i, a := range agents {
-				rows[i] = []string{a.ID, a.state(), tagList(a.Tags), a.Attributes.OS + "/" + a.Attributes.Arch, a.Attributes.Version, moment(a.LastSeen)}
-			}
-			printTable(c.App.Writer, []string{"AGENT", "STATUS", "TAGS", "SYSTEM", "VERSION", "LAST SEEN"}, rows)
-			return nil
-		},
+			return showRows(c, asJSON, "agents", raw, []string{"AGENT", "STATUS", "TAGS", "SYSTEM", "VERSION", "LAST SEEN"}, func(a agent) []string {
+				return []string{a.ID, a.state(), tagList(a.Tags), a.Attributes.OS + "/" + a.Attributes.Arch, a.Attributes.Version, moment(a.LastSeen)}
+			})
+		}),
 	}
 }
 
@@ -51,33 +32,13 @@ func agentsShowCommand() *cli.Command {
 		Usage:     "one agent",
 		ArgsUsage: "AGENT",
 		Flags:     serverFlags(outputFlag()),
-		Action: func(c *cli.Context) error {
-			id, err := oneArgument(c, "AGENT")
-			if err != nil {
-				return err
-			}
-			asJSON, err := wantsJSON(c)
-			if err != nil {
-				return err
-			}
-			cl, err := newClient(c)
-			if err != nil {
-				return err
-			}
+		Action: asking(1, 1, func(c *cli.Context, cl *client, asJSON bool) error {
 			var raw json.RawMessage
-			if err := cl.json(c.Context, "GET", "/v1/agents/"+url.PathEscape(id), nil, nil, &raw); err != nil {
+			if err := cl.json(c.Context, "GET", agentPath(c.Args().First(), ""), nil, nil, &raw); err != nil {
 				return err
 			}
-			if asJSON {
-				return printJSON(c.App.Writer, raw)
-			}
-			var a agent
-			if err := json.Unmarshal(raw, &a); err != nil {
-				return err
-			}
-			printAgent(c, a)
-			return nil
-		},
+			return showOne(c, asJSON, raw, agentFacts)
+		}),
 	}
 }
 
@@ -89,8 +50,8 @@ func hooksWord(a agent) string {
 	return "not allowed"
 }
 
-// printAgent answers "why is nothing happening": what waits, and for what.
-func printAgent(c *cli.Context, a agent) {
+// agentFacts answer "why is nothing happening": what waits, and for what.
+func agentFacts(a agent) [][2]string {
 	facts := [][2]string{
 		{"id", a.ID}, {"status", a.state()}, {"type", a.Type}, {"tags", tagList(a.Tags)},
 		{"version", a.Attributes.Version}, {"system", a.Attributes.OS + "/" + a.Attributes.Arch},
@@ -119,7 +80,7 @@ func printAgent(c *cli.Context, a agent) {
 		}
 		facts = append(facts, [2]string{"plugin", text})
 	}
-	printFacts(c, facts)
+	return facts
 }
 
 // waitsFor says what holds up the queue of an agent, if anything does.
@@ -145,43 +106,32 @@ func agentsMaintenanceCommand() *cli.Command {
 		Usage:     "hold the queue of an agent: while it is on nothing is sent to it",
 		ArgsUsage: "AGENT on|off",
 		Flags:     serverFlags(outputFlag()),
-		Action: func(c *cli.Context) error {
+		Action: asking(2, 2, func(c *cli.Context, cl *client, asJSON bool) error {
 			hold, known := map[string]bool{"on": true, "off": false}[c.Args().Get(1)]
-			if c.NArg() != 2 || !known {
+			if !known {
 				return usagef("want AGENT and on or off")
 			}
-			asJSON, err := wantsJSON(c)
-			if err != nil {
-				return err
-			}
-			cl, err := newClient(c)
-			if err != nil {
-				return err
-			}
 			var raw json.RawMessage
-			path := "/v1/agents/" + url.PathEscape(c.Args().First()) + "/maintenance"
-			if err := cl.json(c.Context, "PUT", path, nil, map[string]bool{"maintenance": hold}, &raw); err != nil {
+			if err := cl.json(c.Context, "PUT", agentPath(c.Args().First(), "/maintenance"), nil, map[string]bool{"maintenance": hold}, &raw); err != nil {
 				return err
 			}
-			if asJSON {
-				return printJSON(c.App.Writer, raw)
-			}
-			var a agent
-			if err := json.Unmarshal(raw, &a); err != nil {
-				return err
-			}
-			printAgent(c, a)
-			return nil
-		},
+			return showOne(c, asJSON, raw, agentFacts)
+		}),
 	}
 }
 
-// oneArgument is the positional argument of a subcommand that has exactly one.
-func oneArgument(c *cli.Context, name string) (string, error) {
-	if c.NArg() != 1 {
-		return "", usagef("want one %s, got %d arguments", name, c.NArg())
+func agentsDeleteCommand() *cli.Command {
+	return &cli.Command{
+		Name: "delete", Usage: "forget an agent, and end what waits for it; when it comes again it is new", ArgsUsage: "AGENT", Flags: serverFlags(outputFlag()),
+		Action: asking(1, 1, func(c *cli.Context, cl *client, asJSON bool) error {
+			id := c.Args().First()
+			if err := cl.remove(c.Context, agentPath(id, ""), ""); err != nil {
+				return err
+			}
+			tell(c, asJSON, "%s: deleted", id)
+			return nil
+		}),
 	}
-	return c.Args().First(), nil
 }
 
 // printFacts shows one resource, a fact a line; what is empty is left out.

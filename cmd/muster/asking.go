@@ -11,11 +11,8 @@ import (
 // a server and shows what it says.
 func asking(least, most int, do func(c *cli.Context, cl *client, asJSON bool) error) cli.ActionFunc {
 	return func(c *cli.Context) error {
-		if n := c.NArg(); n < least || n > most {
-			if most == 0 {
-				return usagef("%s takes no arguments, got %q", c.Command.Name, c.Args().First())
-			}
-			return usagef("want %s, got %d arguments", c.Command.ArgsUsage, n)
+		if err := checkArguments(c, least, most); err != nil {
+			return err
 		}
 		asJSON, err := wantsJSON(c)
 		if err != nil {
@@ -26,6 +23,17 @@ func asking(least, most int, do func(c *cli.Context, cl *client, asJSON bool) er
 			return err
 		}
 		return do(c, cl, asJSON)
+	}
+}
+
+func checkArguments(c *cli.Context, least, most int) error {
+	switch n := c.NArg(); {
+	case n >= least && n <= most:
+		return nil
+	case most == 0:
+		return usagef("%s takes no arguments, got %q", c.Command.Name, c.Args().First())
+	default:
+		return usagef("want %s, got %d arguments", c.Command.ArgsUsage, n)
 	}
 }
 

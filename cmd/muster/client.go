@@ -168,6 +168,15 @@ func (c *client) jsonWith(ctx context.Context, method, path string, query url.Va
 	return nil
 }
 
+// ask sends a request, and decodes the answer, which is also given as it came.
+func ask[T any](ctx context.Context, c *client, method, path string, query url.Values, header http.Header, body any) (raw json.RawMessage, answer T, err error) {
+	if err := c.jsonWith(ctx, method, path, query, header, body, &raw); err != nil {
+		return nil, answer, err
+	}
+	err = json.Unmarshal(raw, &answer)
+	return raw, answer, err
+}
+
 // remove deletes a resource; with an etag only as it was then.
 func (c *client) remove(ctx context.Context, path, etag string) error {
 	resp, err := c.do(ctx, "DELETE", path, nil, ifMatch(etag), nil)

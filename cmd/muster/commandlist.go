@@ -25,16 +25,8 @@ func commandsListCommand() *cli.Command {
 			&cli.StringFlag{Name: "order", Usage: "`ORDER`: desc, newest first, or asc", Value: "desc", EnvVars: []string{"MUSTER_ORDER"}},
 			outputFlag(),
 		),
-		Action: func(c *cli.Context) error {
+		Action: asking(0, 0, func(c *cli.Context, cl *client, asJSON bool) error {
 			query, err := listQuery(c, time.Now())
-			if err != nil {
-				return err
-			}
-			asJSON, err := wantsJSON(c)
-			if err != nil {
-				return err
-			}
-			cl, err := newClient(c)
 			if err != nil {
 				return err
 			}
@@ -42,28 +34,15 @@ func commandsListCommand() *cli.Command {
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				return printJSON(c.App.Writer, map[string]any{"commands": nonNil(raw)})
-			}
-			commands, err := decodeRows[command](raw)
-			if err != nil {
-				return err
-			}
-			rows := make([][]string, len(commands))
-			for i, cmd := range commands {
-				rows[i] = []string{cmd.ID, cmd.Type, cut(cmd.Name, 30), cmd.State, countList(cmd.Counts), moment(cmd.CreateTime)}
-			}
-			printTable(c.App.Writer, []string{"COMMAND", "TYPE", "NAME", "STATE", "TARGETS", "CREATED"}, rows)
-			return nil
-		},
+			return showRows(c, asJSON, "commands", raw, []string{"COMMAND", "TYPE", "NAME", "STATE", "TARGETS", "CREATED"}, func(cmd command) []string {
+				return []string{cmd.ID, cmd.Type, cut(cmd.Name, 30), cmd.State, countList(cmd.Counts), moment(cmd.CreateTime)}
+			})
+		}),
 	}
 }
 
 // listQuery writes the flags as one filter.
 func listQuery(c *cli.Context, now time.Time) (url.Values, error) {
-	if c.NArg() > 0 {
-		return nil, usagef("list takes no arguments, got %q", c.Args().First())
-	}
 	order := c.String("order")
 	if order != "asc" && order != "desc" {
 		return nil, usagef("--order %q: want asc or desc", order)

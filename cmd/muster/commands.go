@@ -14,20 +14,8 @@ func commandsShowCommand() *cli.Command {
 		Usage:     "one command",
 		ArgsUsage: "COMMAND",
 		Flags:     serverFlags(outputFlag()),
-		Action: func(c *cli.Context) error {
-			id, err := oneArgument(c, "COMMAND")
-			if err != nil {
-				return err
-			}
-			asJSON, err := wantsJSON(c)
-			if err != nil {
-				return err
-			}
-			cl, err := newClient(c)
-			if err != nil {
-				return err
-			}
-			raw, cmd, err := cl.command(c.Context, id, 0)
+		Action: asking(1, 1, func(c *cli.Context, cl *client, asJSON bool) error {
+			raw, cmd, err := cl.command(c.Context, c.Args().First(), 0)
 			if err != nil {
 				return err
 			}
@@ -41,7 +29,7 @@ func commandsShowCommand() *cli.Command {
 				{"created", moment(cmd.CreateTime)}, {"expires", moment(cmd.ExpireTime)}, {"ended", moment(cmd.EndTime)},
 			})
 			return nil
-		},
+		}),
 	}
 }
 
@@ -54,72 +42,48 @@ func commandsTargetsCommand() *cli.Command {
 			&cli.StringSliceFlag{Name: "state", Usage: "only targets in the `STATE`, such as FAILED; a comma separates several", EnvVars: []string{"MUSTER_STATE"}},
 			outputFlag(),
 		),
-		Action: func(c *cli.Context) error {
-			id, err := oneArgument(c, "COMMAND")
-			if err != nil {
-				return err
-			}
-			asJSON, err := wantsJSON(c)
-			if err != nil {
-				return err
-			}
-			cl, err := newClient(c)
-			if err != nil {
-				return err
-			}
+		Action: asking(1, 1, func(c *cli.Context, cl *client, asJSON bool) error {
 			query := url.Values{}
 			if states := c.StringSlice("state"); len(states) > 0 {
 				query.Set("state", strings.ToUpper(strings.Join(states, ",")))
 			}
-			raw, targets, err := cl.targets(c.Context, id, query)
+			raw, err := cl.listWhere(c.Context, commandPath(c.Args().First(), "/targets"), "targets", query, 0)
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				return printJSON(c.App.Writer, map[string]any{"targets": nonNil(raw)})
-			}
-			rows := make([][]string, len(targets))
-			for i, t := range targets {
-				rows[i] = []string{t.AgentID, t.State, ending(t), moment(t.StartTime), took(t.StartTime, t.EndTime), oneLine(t.Reason)}
-			}
-			printTable(c.App.Writer, []string{"AGENT", "STATE", "EXIT", "STARTED", "TIME", "REASON"}, rows)
-			return nil
-		},
+			return showRows(c, asJSON, "targets", raw, []string{"AGENT", "STATE", "EXIT", "STARTED", "TIME", "REASON"}, func(t target) []string {
+				return []string{t.AgentID, t.State, ending(t), moment(t.StartTime), took(t.StartTime, t.EndTime), oneLine(t.Reason)}
+			})
+		}),
 	}
 }
 
 // commandsControlCommand is cancel, pause or resume.
 func commandsControlCommand(verb, usage string) *cli.Command {
+	return controlCommand(verb, usage, "COMMAND", commandPath, func(cmd command) string {
+		return fmt.Sprintf("%s: %s, %s", cmd.ID, cmd.State, countList(cmd.Counts))
+	})
+}
+
+// controlCommand steers a resource; line says how it stands then.
+func controlCommand[T any](verb, usage, argument string, path func(id, rest string) string, line func(T) string) *cli.Command {
 	return &cli.Command{
-		Name:      verb,
-		Usage:     usage,
-		ArgsUsage: "COMMAND",
-		Flags: serverFlags(
-			&cli.StringFlag{Name: "reason", Usage: "`WHY`, for those who read it later", EnvVars: []string{"MUSTER_REASON"}},
-			outputFlag(),
-		),
-		Action: func(c *cli.Context) error {
-			id, err := oneArgument(c, "COMMAND")
-			if err != nil {
-				return err
+		Name: verb, Usage: usage, ArgsUsage: argument,
+		Flags: serverFlags(&cli.StringFlag{Name: "reason", Usage: "`WHY`, for those who read it later", EnvVars: []string{"MUSTER_REASON"}}, outputFlag()),
+		Action: asking(1, 1, func(c *cli.Context, cl *client, asJSON bool) error {
+			var body any
+			if reason := c.String("reason"); reason != "" {
+				body = map[string]string{"reason": reason}
 			}
-			asJSON, err := wantsJSON(c)
-			if err != nil {
-				return err
-			}
-			cl, err := newClient(c)
-			if err != nil {
-				return err
-			}
-			raw, cmd, err := cl.control(c.Context, id, verb, c.String("reason"))
+			raw, now, err := ask[T](c.Context, cl, "POST", path(c.Args().First(), "/"+verb), nil, nil, body)
 			if err != nil {
 				return err
 			}
 			if asJSON {
 				return printJSON(c.App.Writer, raw)
 			}
-			fmt.Fprintf(c.App.Writer, "%s: %s, %s\n", cmd.ID, cmd.State, countList(cmd.Counts))
+			tell(c, asJSON, "%s", line(now))
 			return nil
-		},
+		}),
 	}
 }

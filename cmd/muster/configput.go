@@ -89,21 +89,15 @@ const maxContent = 4 << 20
 
 func readFileOrInput(c *cli.Context, path string) ([]byte, error) {
 	if path == "-" {
-		return readContent(c.App.Reader, "the standard input")
+		return readLimited(c.App.Reader, "the standard input", maxContent)
 	}
-	return readContentFile(path)
-}
-
-func readContentFile(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	return readContent(f, path)
+	return readLimited(f, path, maxContent)
 }
-
-func readContent(r io.Reader, what string) ([]byte, error) { return readLimited(r, what, maxContent) }
 
 // readLimited does not read on what is too large.
 func readLimited(r io.Reader, what string, limit int) ([]byte, error) {
@@ -160,40 +154,21 @@ func scopeFlags(more ...cli.Flag) []cli.Flag {
 	}, more...)
 }
 
-func scopesOf(c *cli.Context) (scopes []binding, err error) {
-	if c.Bool("fleet") {
-		scopes = append(scopes, binding{Fleet: true})
-	}
-	for _, g := range c.StringSlice("group") {
-		scopes = append(scopes, binding{Group: g})
-	}
-	for _, a := range c.StringSlice("agent") {
-		scopes = append(scopes, binding{Agent: a})
-	}
-	if len(scopes) == 0 {
-		return nil, usagef("say for whom: --fleet, --group or --agent")
-	}
-	return scopes, nil
-}
-
 // boundBy is what bind makes of a config's bindings.
 func boundBy(c *cli.Context, f config) ([]binding, error) {
-	scopes, err := scopesOf(c)
-	if err != nil {
-		return nil, err
+	wanted := (&scopes{Fleet: c.Bool("fleet"), Groups: c.StringSlice("group"), Agents: c.StringSlice("agent")}).at(0)
+	if len(wanted) == 0 {
+		return nil, usagef("say for whom: --fleet, --group or --agent")
 	}
-	bindings := slices.DeleteFunc(slices.Clone(f.Bindings), func(b binding) bool { return slices.Contains(scopes, b.scope()) })
+	bindings := slices.DeleteFunc(slices.Clone(f.Bindings), func(b binding) bool { return slices.Contains(wanted, b.scope()) })
 	if c.Bool("remove") {
 		return bindings, nil
 	}
-	n := f.LatestVersion
-	if c.IsSet("version") {
-		n = c.Int("version")
-	}
+	n := versionOf(c, "version", f.LatestVersion)
 	if n == 0 {
 		return nil, usagef("config %q has no version yet; muster configs put adds one", f.Name)
 	}
-	for _, b := range scopes {
+	for _, b := range wanted {
 		b.Version = n
 		bindings = append(bindings, b)
 	}

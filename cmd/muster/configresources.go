@@ -76,11 +76,7 @@ func (c *client) addVersion(ctx context.Context, config string, body versionBody
 	if base > 0 {
 		query.Set("base_version", strconv.Itoa(base))
 	}
-	if err := c.json(ctx, "POST", configPath(config, "/versions"), query, body, &raw); err != nil {
-		return nil, v, err
-	}
-	err = json.Unmarshal(raw, &v)
-	return raw, v, err
+	return ask[configVersion](ctx, c, "POST", configPath(config, "/versions"), query, nil, body)
 }
 
 // tryVersion says what addVersion would be refused for. A config that is not

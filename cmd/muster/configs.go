@@ -84,27 +84,30 @@ func versionFlag(usage string) cli.Flag {
 	return &cli.IntFlag{Name: "version", Usage: usage, DefaultText: "the latest", EnvVars: []string{"MUSTER_CONFIG_VERSION"}}
 }
 
+// versionOf is what the flag says, or else what is usual.
+func versionOf(c *cli.Context, flag string, usual int) int {
+	if c.IsSet(flag) {
+		return c.Int(flag)
+	}
+	return usual
+}
+
 func configsCatCommand() *cli.Command {
 	return &cli.Command{
 		Name: "cat", Usage: "the content of a version, as it is", ArgsUsage: "CONFIG", Flags: serverFlags(versionFlag("the version `N`")),
 		Action: func(c *cli.Context) error {
-			name, err := oneArgument(c, "CONFIG")
-			if err != nil {
+			if err := checkArguments(c, 1, 1); err != nil {
 				return err
 			}
 			cl, err := newClient(c)
 			if err != nil {
 				return err
 			}
-			f, err := cl.config(c.Context, name)
+			f, err := cl.config(c.Context, c.Args().First())
 			if err != nil {
 				return err
 			}
-			n := c.Int("version")
-			if !c.IsSet("version") {
-				n = f.LatestVersion
-			}
-			resp, err := cl.do(c.Context, "GET", contentPath(f.Name, n), nil, nil, nil)
+			resp, err := cl.do(c.Context, "GET", contentPath(f.Name, versionOf(c, "version", f.LatestVersion)), nil, nil, nil)
 			if err != nil {
 				return err
 			}
@@ -130,14 +133,8 @@ func configsDiffCommand() *cli.Command {
 			if err != nil {
 				return err
 			}
-			to := f.LatestVersion
-			if c.IsSet("to") {
-				to = c.Int("to")
-			}
-			from := to - 1
-			if c.IsSet("from") {
-				from = c.Int("from")
-			}
+			to := versionOf(c, "to", f.LatestVersion)
+			from := versionOf(c, "from", to-1)
 			var raw json.RawMessage
 			query := url.Values{"from": {strconv.Itoa(from)}, "to": {strconv.Itoa(to)}}
 			if err := cl.json(c.Context, "GET", configPath(f.Name, "/diff"), query, nil, &raw); err != nil {
@@ -250,7 +247,7 @@ func agentsConfigsCommand() *cli.Command {
 		Name: "configs", Usage: "the configs that an agent shall hold and holds", ArgsUsage: "AGENT", Flags: serverFlags(outputFlag()),
 		Action: asking(1, 1, func(c *cli.Context, cl *client, asJSON bool) error {
 			var raw json.RawMessage
-			if err := cl.json(c.Context, "GET", "/v1/agents/"+url.PathEscape(c.Args().First())+"/configs", nil, nil, &raw); err != nil {
+			if err := cl.json(c.Context, "GET", agentPath(c.Args().First(), "/configs"), nil, nil, &raw); err != nil {
 				return err
 			}
 			if asJSON {
@@ -285,18 +282,4 @@ func printAgentConfigs(w io.Writer, raw json.RawMessage) error {
 		return printJSON(w, all.Instance)
 	}
 	return nil
-}
-
-func agentsDeleteCommand() *cli.Command {
-	return &cli.Command{
-		Name: "delete", Usage: "forget an agent, and end what waits for it; when it comes again it is new", ArgsUsage: "AGENT", Flags: serverFlags(outputFlag()),
-		Action: asking(1, 1, func(c *cli.Context, cl *client, asJSON bool) error {
-			id := c.Args().First()
-			if err := cl.remove(c.Context, "/v1/agents/"+url.PathEscape(id), ""); err != nil {
-				return err
-			}
-			tell(c, asJSON, "%s: deleted", id)
-			return nil
-		}),
-	}
 }

@@ -21,18 +21,10 @@ func eventsCommand() *cli.Command {
 			&cli.StringSliceFlag{Name: "kinds", Usage: "only these `KINDS`: agent, command, target, group, config, config_status, rollout", EnvVars: []string{"MUSTER_KINDS"}},
 			outputFlag(),
 		),
-		Action: func(c *cli.Context) error {
-			asJSON, err := wantsJSON(c)
-			if err != nil {
-				return err
-			}
-			cl, err := newClient(c)
-			if err != nil {
-				return err
-			}
+		Action: asking(0, 0, func(c *cli.Context, cl *client, asJSON bool) error {
 			f := &follower{client: cl, kinds: c.StringSlice("kinds"), stdout: c.App.Writer, stderr: c.App.ErrWriter, json: asJSON}
 			return f.run(c.Context)
-		},
+		}),
 	}
 }
 

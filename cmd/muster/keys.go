@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"net/url"
 
 	"github.com/urfave/cli/v2"
@@ -19,15 +18,7 @@ func keysCommand() *cli.Command {
 func keysListCommand(name, usage, state string) *cli.Command {
 	return &cli.Command{
 		Name: name, Usage: usage, Flags: serverFlags(outputFlag()),
-		Action: func(c *cli.Context) error {
-			asJSON, err := wantsJSON(c)
-			if err != nil {
-				return err
-			}
-			cl, err := newClient(c)
-			if err != nil {
-				return err
-			}
+		Action: asking(0, 0, func(c *cli.Context, cl *client, asJSON bool) error {
 			query := url.Values{}
 			if state != "" {
 				query.Set("state", state)
@@ -36,56 +27,30 @@ func keysListCommand(name, usage, state string) *cli.Command {
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				return printJSON(c.App.Writer, map[string]any{"keys": nonNil(raw)})
-			}
-			keys, err := decodeRows[key](raw)
-			if err != nil {
-				return err
-			}
-			rows := make([][]string, len(keys))
-			for i, k := range keys {
-				rows[i] = []string{k.ID, k.State, k.AgentID, k.Address, moment(k.FirstSeen)}
-			}
-			printTable(c.App.Writer, []string{"KEY", "STATE", "AGENT", "ADDRESS", "FIRST SEEN"}, rows)
-			return nil
-		},
+			return showRows(c, asJSON, "keys", raw, []string{"KEY", "STATE", "AGENT", "ADDRESS", "FIRST SEEN"}, func(k key) []string {
+				return []string{k.ID, k.State, k.AgentID, k.Address, moment(k.FirstSeen)}
+			})
+		}),
 	}
 }
 
 func keysDecideCommand(verb, usage string, flags ...cli.Flag) *cli.Command {
 	return &cli.Command{
 		Name: verb, Usage: usage, ArgsUsage: "KEY", Flags: serverFlags(append(flags, outputFlag())...),
-		Action: func(c *cli.Context) error {
-			id, err := oneArgument(c, "KEY")
-			if err != nil {
-				return err
-			}
-			asJSON, err := wantsJSON(c)
-			if err != nil {
-				return err
-			}
-			cl, err := newClient(c)
-			if err != nil {
-				return err
-			}
+		Action: asking(1, 1, func(c *cli.Context, cl *client, asJSON bool) error {
 			var body any
 			if agent := c.String("id"); agent != "" {
 				body = map[string]string{"agent_id": agent}
 			}
-			var raw json.RawMessage
-			if err := cl.json(c.Context, "POST", "/v1/keys/"+url.PathEscape(id)+"/"+verb, nil, body, &raw); err != nil {
+			raw, k, err := ask[key](c.Context, cl, "POST", "/v1/keys/"+url.PathEscape(c.Args().First())+"/"+verb, nil, nil, body)
+			if err != nil {
 				return err
 			}
 			if asJSON {
 				return printJSON(c.App.Writer, raw)
 			}
-			var k key
-			if err := json.Unmarshal(raw, &k); err != nil {
-				return err
-			}
 			printTable(c.App.Writer, []string{"KEY", "STATE", "AGENT"}, [][]string{{k.ID, k.State, k.AgentID}})
 			return nil
-		},
+		}),
 	}
 }

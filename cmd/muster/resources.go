@@ -12,43 +12,26 @@ import (
 
 // What the subcommands ask of one resource, in the words of the REST service.
 
+func agentPath(id, rest string) string   { return "/v1/agents/" + url.PathEscape(id) + rest }
 func commandPath(id, rest string) string { return "/v1/commands/" + url.PathEscape(id) + rest }
 
 // submit posts a command. The same key makes it the same command, however often
 // it is posted.
 func (c *client) submit(ctx context.Context, req *request, key string) (raw json.RawMessage, cmd command, err error) {
-	if err := c.jsonWith(ctx, "POST", "/v1/commands", nil, http.Header{"Idempotency-Key": {key}}, req, &raw); err != nil {
-		return nil, command{}, err
-	}
-	err = json.Unmarshal(raw, &cmd)
-	return raw, cmd, err
+	return ask[command](ctx, c, "POST", "/v1/commands", nil, http.Header{"Idempotency-Key": {key}}, req)
 }
 
 // command asks for a command; with a wait the answer comes when it has ended, or
 // after the wait.
 func (c *client) command(ctx context.Context, id string, wait time.Duration) (raw json.RawMessage, cmd command, err error) {
-	query := url.Values{}
-	if wait > 0 {
-		query.Set("wait", wait.String())
-	}
-	if err := c.json(ctx, "GET", commandPath(id, ""), query, nil, &raw); err != nil {
-		return nil, command{}, err
-	}
-	err = json.Unmarshal(raw, &cmd)
-	return raw, cmd, err
+	return ask[command](ctx, c, "GET", commandPath(id, ""), waitQuery(wait), nil, nil)
 }
 
-// control is cancel, pause or resume.
-func (c *client) control(ctx context.Context, id, verb, reason string) (raw json.RawMessage, cmd command, err error) {
-	var body any
-	if reason != "" {
-		body = map[string]string{"reason": reason}
+func waitQuery(wait time.Duration) url.Values {
+	if wait <= 0 {
+		return nil
 	}
-	if err := c.json(ctx, "POST", commandPath(id, "/"+verb), nil, body, &raw); err != nil {
-		return nil, command{}, err
-	}
-	err = json.Unmarshal(raw, &cmd)
-	return raw, cmd, err
+	return url.Values{"wait": {wait.String()}}
 }
 
 // targets lists those of a command, in a query that may be nil.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -203,43 +204,15 @@ func rolloutWatchCommand() *cli.Command {
 
 // rolloutControlCommand is pause, resume or abort.
 func rolloutControlCommand(verb, usage string) *cli.Command {
-	return &cli.Command{
-		Name: verb, Usage: usage, ArgsUsage: "ROLLOUT",
-		Flags: serverFlags(&cli.StringFlag{Name: "reason", Usage: "`WHY`, for those who read it later", EnvVars: []string{"MUSTER_REASON"}}, outputFlag()),
-		Action: asking(1, 1, func(c *cli.Context, cl *client, asJSON bool) error {
-			var body any
-			if reason := c.String("reason"); reason != "" {
-				body = map[string]string{"reason": reason}
-			}
-			var raw json.RawMessage
-			if err := cl.json(c.Context, "POST", rolloutPath(c.Args().First(), "/"+verb), nil, body, &raw); err != nil {
-				return err
-			}
-			if asJSON {
-				return printJSON(c.App.Writer, raw)
-			}
-			var r configRollout
-			if err := json.Unmarshal(raw, &r); err != nil {
-				return err
-			}
-			tell(c, asJSON, "%s: %s, %s", r.ID, r.State, r.Counts)
-			return nil
-		}),
-	}
+	return controlCommand(verb, usage, "ROLLOUT", rolloutPath, func(r configRollout) string {
+		return fmt.Sprintf("%s: %s, %s", r.ID, r.State, r.Counts)
+	})
 }
 
 // rollout asks for a rollout; with a wait the answer comes when it has ended, or
 // after the wait.
 func (c *client) rollout(ctx context.Context, id string, wait time.Duration) (raw json.RawMessage, r configRollout, err error) {
-	query := url.Values{}
-	if wait > 0 {
-		query.Set("wait", wait.String())
-	}
-	if err := c.json(ctx, "GET", rolloutPath(id, ""), query, nil, &raw); err != nil {
-		return nil, r, err
-	}
-	err = json.Unmarshal(raw, &r)
-	return raw, r, err
+	return ask[configRollout](ctx, c, "GET", rolloutPath(id, ""), waitQuery(wait), nil, nil)
 }
 
 // rolloutTargets lists those of a rollout, in a query that may be nil.
@@ -259,11 +232,7 @@ func (c *client) startRollout(ctx context.Context, config string, body rolloutBo
 		query.Set("dry_run", "1")
 	}
 	header := http.Header{"Idempotency-Key": {rand.Text()}}
-	if err := c.jsonWith(ctx, "POST", configPath(config, "/rollouts"), query, header, body, &raw); err != nil {
-		return nil, r, err
-	}
-	err = json.Unmarshal(raw, &r)
-	return raw, r, err
+	return ask[configRollout](ctx, c, "POST", configPath(config, "/rollouts"), query, header, body)
 }
 
 // fleetSize counts the known agents.
