@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"strings"
 
 	"github.com/musterhq/muster/coordinator/textdiff"
 	musterv1 "github.com/musterhq/muster/proto/muster/v1"
