@@ -6,4 +6,7 @@
 //
 // There are no goroutines per peer: a few threads wait in epoll and read and
 // write without telling Go's scheduler, so that what is measured is the server.
+//
+// [Security.ShakeHands], [Message.Append] and [ReadFrame] are for those who keep
+// their connections themselves.
 package load

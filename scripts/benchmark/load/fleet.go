@@ -91,7 +91,7 @@ func connect(cfg Config, i int) (*peer, error) {
 	if err != nil {
 		return nil, err
 	}
-	session, err := cfg.Security.shakeHands(s, fmt.Sprintf("peer-%d", i))
+	session, err := cfg.Security.ShakeHands(s, fmt.Sprintf("peer-%d", i))
 	if err != nil {
 		s.close()
 		return nil, err
@@ -137,7 +137,7 @@ func (f *Fleet) Answers() (n int64) {
 func (f *Fleet) Say(m Message) error {
 	for _, l := range f.loops {
 		for _, p := range l.peers {
-			b := m.wire()
+			b := m.Append(nil)
 			if s := p.listener.session; s != nil {
 				var err error
 				if b, err = m.seal(nil, s); err != nil {

@@ -29,9 +29,9 @@ func (s Security) greeting() []byte {
 	return b
 }
 
-// shakeHands does the handshake of a DEALER on rw, which blocks. The session is
-// nil without CURVE.
-func (s Security) shakeHands(rw io.ReadWriter, identity string) (*curve.Session, error) {
+// ShakeHands does the handshake of a DEALER on rw, which blocks, and reads not
+// one byte more. The session is nil without CURVE.
+func (s Security) ShakeHands(rw io.ReadWriter, identity string) (*curve.Session, error) {
 	if s.Raw {
 		return nil, nil
 	}
@@ -100,7 +100,7 @@ const maxCommand = 4 << 10
 // ask sends a command and returns the one that answers it. It reads not one
 // byte more, since messages may follow.
 func ask(rw io.ReadWriter, command []byte) ([]byte, error) {
-	if _, err := rw.Write(append(appendHeader(nil, flagCommand, len(command)), command...)); err != nil {
+	if _, err := rw.Write(AppendFrame(nil, FlagCommand, command)); err != nil {
 		return nil, err
 	}
 	head := make([]byte, 2, 9)
@@ -115,7 +115,7 @@ func ask(rw io.ReadWriter, command []byte) ([]byte, error) {
 		}
 		size = binary.BigEndian.Uint64(head[1:])
 	}
-	if head[0]&flagCommand == 0 || size > maxCommand {
+	if head[0]&FlagCommand == 0 || size > maxCommand {
 		return nil, errors.New("handshake: no command came, or a huge one")
 	}
 	answer := make([]byte, size)

@@ -38,7 +38,7 @@ func newLoop(message Message) (*loop, error) {
 	if err != nil {
 		return nil, fmt.Errorf("epoll: %w", err)
 	}
-	wire := message.wire()
+	wire := message.Append(nil)
 	return &loop{poll: poll, message: message, size: len(wire), plain: wire, buf: make([]byte, readSize), start: time.Now()}, nil
 }
 

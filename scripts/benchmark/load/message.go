@@ -2,27 +2,18 @@ package load
 
 import (
 	"bytes"
-	"encoding/binary"
 	"fmt"
 
 	"github.com/musterhq/muster/bus/curve"
 )
 
-// Flag bits of a ZMTP frame.
-const (
-	flagMore    = 0x01
-	flagLong    = 0x02
-	flagCommand = 0x04
-)
-
 // Message is the frames of a ZeroMQ message.
 type Message [][]byte
 
-// wire is the message as NULL peers send it.
-func (m Message) wire() []byte {
-	var b []byte
+// Append appends the message as NULL peers send it.
+func (m Message) Append(b []byte) []byte {
 	for i, frame := range m {
-		b = append(appendHeader(b, m.flags(i), len(frame)), frame...)
+		b = AppendFrame(b, m.flags(i), frame)
 	}
 	return b
 }
@@ -42,35 +33,9 @@ func (m Message) seal(b []byte, s *curve.Session) ([]byte, error) {
 // flags of the i-th frame; inside a MESSAGE they are the same.
 func (m Message) flags(i int) byte {
 	if i < len(m)-1 {
-		return flagMore
+		return FlagMore
 	}
 	return 0
-}
-
-func appendHeader(b []byte, flags byte, size int) []byte {
-	if size <= 255 {
-		return append(b, flags, byte(size))
-	}
-	return binary.BigEndian.AppendUint64(append(b, flags|flagLong), uint64(size))
-}
-
-// nextFrame cuts the first frame off b. It is not whole if size is 0.
-func nextFrame(b []byte) (flags byte, body []byte, size int) {
-	if len(b) < 2 {
-		return 0, nil, 0
-	}
-	flags, start, n := b[0], 2, uint64(b[1])
-	if flags&flagLong != 0 {
-		if len(b) < 9 {
-			return 0, nil, 0
-		}
-		start, n = 9, binary.BigEndian.Uint64(b[1:])
-	}
-	if uint64(len(b)-start) < n {
-		return 0, nil, 0
-	}
-	size = start + int(n)
-	return flags, b[start:size], size
 }
 
 // listener reads answers that must be the same message again and again.
@@ -89,7 +54,7 @@ func (l *listener) hear(b []byte) (answers, used int, err error) {
 			return answers, used, nil
 		}
 		used += size
-		if flags&flagCommand != 0 {
+		if flags&FlagCommand != 0 {
 			continue // PING and the like may come between any two frames
 		}
 		if l.session != nil {
@@ -101,7 +66,7 @@ func (l *listener) hear(b []byte) (answers, used int, err error) {
 				continue
 			}
 		}
-		if !bytes.Equal(body, l.want[l.at]) || flags&flagMore != l.want.flags(l.at) {
+		if !bytes.Equal(body, l.want[l.at]) || flags&FlagMore != l.want.flags(l.at) {
 			return answers, used, fmt.Errorf("frame %d of an answer is %.40q with flags %#02x, not what was sent", l.at, body, flags)
 		}
 		if l.at++; l.at == len(l.want) {

@@ -12,10 +12,10 @@ var sample = Message{[]byte("muster.v1.OutputChunk"), nil, bytes.Repeat([]byte("
 
 func TestWireIsThreeFrames(t *testing.T) {
 	want := "\x01\x15muster.v1.OutputChunk" + "\x01\x00" + "\x00\x64" + strings.Repeat("x", 100)
-	if got := string(sample.wire()); got != want {
+	if got := string(sample.Append(nil)); got != want {
 		t.Errorf("wire is %q, want %q", got, want)
 	}
-	long := Message{make([]byte, 256)}.wire()
+	long := Message{make([]byte, 256)}.Append(nil)
 	if want := "\x02\x00\x00\x00\x00\x00\x00\x01\x00"; string(long[:9]) != want {
 		t.Errorf("header of a long frame is %q, want %q", long[:9], want)
 	}
@@ -38,8 +38,8 @@ func listen(t *testing.T, l *listener, first, second []byte) (answers int) {
 
 func TestAnswersAreHeardWhereverTheyAreCut(t *testing.T) {
 	ping := "\x04\x09\x04PING\x00\x00ab"
-	stream := append(sample.wire(), ping...)
-	stream = append(stream, sample.wire()...)
+	stream := append(sample.Append(nil), ping...)
+	stream = append(stream, sample.Append(nil)...)
 	stream = append(stream, "\x01\x15muster.v1.OutputChunk"+ping+"\x01\x00"+ping+"\x00\x64"+strings.Repeat("x", 100)...)
 	for cut := range stream {
 		if got := listen(t, &listener{want: sample}, bytes.Clone(stream[:cut]), bytes.Clone(stream[cut:])); got != 3 {
@@ -50,9 +50,9 @@ func TestAnswersAreHeardWhereverTheyAreCut(t *testing.T) {
 
 func TestLongAnswerIsHeard(t *testing.T) {
 	m := Message{make([]byte, 70_000), make([]byte, 255), make([]byte, 256)}
-	answers, used, err := (&listener{want: m}).hear(m.wire())
-	if err != nil || answers != 1 || used != len(m.wire()) {
-		t.Errorf("%d answers in %d bytes, %v; want 1 in %d", answers, used, err, len(m.wire()))
+	answers, used, err := (&listener{want: m}).hear(m.Append(nil))
+	if err != nil || answers != 1 || used != len(m.Append(nil)) {
+		t.Errorf("%d answers in %d bytes, %v; want 1 in %d", answers, used, err, len(m.Append(nil)))
 	}
 }
 
@@ -64,7 +64,7 @@ func TestWrongAnswerIsAnError(t *testing.T) {
 		"one frame":      {sample[0]},
 		"frames swapped": {nil, sample[0], sample[2]},
 	} {
-		if _, _, err := (&listener{want: sample}).hear(m.wire()); err == nil {
+		if _, _, err := (&listener{want: sample}).hear(m.Append(nil)); err == nil {
 			t.Errorf("%s: no error", name)
 		}
 	}
@@ -100,7 +100,7 @@ func sessions(t *testing.T) (client, server *curve.Session) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	client, err = Security{Client: curve.NewClient(own, public)}.shakeHands(s, "peer")
+	client, err = Security{Client: curve.NewClient(own, public)}.ShakeHands(s, "peer")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +127,7 @@ func (s *serverEnd) Write(b []byte) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	s.Buffer.Write(append(appendHeader(nil, flagCommand, len(answer)), answer...))
+	s.Buffer.Write(AppendFrame(nil, FlagCommand, answer))
 	return len(b), nil
 }
 
