@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -77,20 +78,18 @@ func (s *subscribers) serve(nc net.Conn) error {
 				return err
 			}
 		case "MSG": // subject sid reply size
-			var replyTo string
-			var size int
 			words := strings.Fields(rest)
 			if len(words) != 4 {
 				return fmt.Errorf("%q is not a request", line)
 			}
-			replyTo = words[2]
-			if _, err := fmt.Sscan(words[3], &size); err != nil {
+			size, err := strconv.Atoi(words[3])
+			if err != nil {
 				return err
 			}
 			if _, err := in.Discard(size + 2); err != nil {
 				return err
 			}
-			out = append(append(append(out[:0], "PUB "...), replyTo...), s.result...)
+			out = append(append(append(out[:0], "PUB "...), words[2]...), s.result...)
 			if _, err := nc.Write(out); err != nil {
 				return err
 			}
