@@ -52,8 +52,9 @@ func benchCommands(ctx context.Context, args []string) (err error) {
 	return err
 }
 
-const aboutCommands = `` + "`scripts/bench commands`" + `. The coordinator is ` + "`muster up`" + ` with its store on disk; store off is the same code with the store in memory. The agents are simulated on real
-Dealers, and answer each command as a real agent does of a program that ends at once, with its end and a result of 300 bytes. NATS is nats-server with as many subscribers, which answer a request with 300 bytes and are written by hand
-to do no more than that. Contestants take turns, one command each; a ratio is the median over rounds of the ratio within a round; by CPU it is that of the CPU time of all their processes, which
-other work on the machine disturbs less. A program is started when exec has returned to the agent. Memory is the growth of the resident set, after a garbage collection.
+const aboutCommands = `` + "`scripts/bench commands`" + `. The coordinator is ` + "`muster up`" + ` with its store on disk; store off is the same code with the store in memory. In the rows about
+commands and results the agents are written by hand and do no more than the protocol asks: they register, beat, and answer each command with its end alone and a result of 300 bytes, as a
+real agent does when the program ends at once. NATS is nats-server with as many subscribers, which answer a request with 300 bytes and are written by hand in the same manner; they do
+not beat. In all other rows the agents are simulated on real Dealers, and only register, beat and come back; the program is started by a real muster-agentd. Contestants take turns, one command each;
+a ratio is the median over rounds of the ratio within a round; by CPU it is that of the CPU time of all their processes, which other work on the machine disturbs less. A program is started when exec has returned to the agent. Memory is the growth of the resident set, after a garbage collection.
 `

@@ -1,10 +1,8 @@
 package commands
 
 import (
-	"context"
 	"encoding/json"
 	"io"
-	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -76,59 +74,5 @@ func TestOrdersAreAnswered(t *testing.T) {
 	if len(answers) != 4 || !strings.Contains(string(answers[0].Value), `"Registered":7`) ||
 		answers[1].Error != "" || answers[2].Error == "" || answers[3].Error == "" {
 		t.Errorf("answers are %+v", answers)
-	}
-}
-
-// TestFleetAnswers has all parts that are ours in one process.
-func TestFleetAnswers(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	ports, err := freePorts(2)
-	if err != nil {
-		t.Fatal(err)
-	}
-	v := variant{data: t.TempDir(), listen: ports[0], listenHTTP: ports[1]}
-	f := &fleet{endpoint: "tcp://" + ports[0], size: 50, result: resultOf(resultSize), runID: "run"}
-	if err := f.make("", ""); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan error, 2)
-	go func() { ended <- v.run(ctx, slog.New(slog.DiscardHandler)) }()
-	go func() { f.run(ctx); ended <- nil }()
-	defer func() {
-		cancel()
-		for range 2 {
-			if err := <-ended; err != nil {
-				t.Error(err)
-			}
-		}
-	}()
-	api := newClient(ports[1])
-	defer api.http.CloseIdleConnections()
-	err = poll(ctx, 30*time.Second, func() (bool, error) {
-		if f.tally.now().Registered < int64(f.size) {
-			return false, nil
-		}
-		if err := api.readToken(v.data); err != nil {
-			return false, err
-		}
-		n, err := api.online(ctx)
-		return n == f.size, err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := api.run(ctx, everybody)
-	if err != nil || got.Counts.Succeeded != f.size {
-		t.Fatalf("command is %+v, %v", got, err)
-	}
-	if n, err := api.offline(ctx); n != 0 || err != nil {
-		t.Errorf("%d agents are OFFLINE, %v", n, err)
-	}
-	if _, err := f.beat("10ms"); err != nil {
-		t.Fatal(err)
-	}
-	err = poll(ctx, 30*time.Second, func() (bool, error) { return f.tally.now().Beats > int64(2*f.size), nil })
-	if n := f.tally.now(); err != nil || n.Errors != 0 || n.Registrations != int64(f.size) {
-		t.Errorf("the fleet did %+v, %v", n, err)
 	}
 }

@@ -12,7 +12,7 @@ func (b *bench) sessions(ctx context.Context) error {
 	if err := b.memory(ctx, false, 12); err != nil {
 		return err
 	}
-	s, err := b.company(ctx, durable, b.cfg.Agents)
+	s, err := b.company(ctx, durable, b.cfg.Agents, onDealers)
 	if err != nil {
 		return err
 	}
@@ -33,7 +33,7 @@ func (b *bench) curveSessions(ctx context.Context) error {
 		return err
 	}
 	defer s.close()
-	if err := s.gather(ctx, b.cfg.Agents); err != nil {
+	if err := s.gather(ctx, b.cfg.Agents, onDealers); err != nil {
 		return err
 	}
 	return b.restarts(ctx, s, 5*time.Second)
@@ -50,7 +50,7 @@ func (b *bench) memory(ctx context.Context, curve bool, bar float64) error {
 	if err != nil {
 		return err
 	}
-	if err := s.gather(ctx, b.cfg.Agents); err != nil {
+	if err := s.gather(ctx, b.cfg.Agents, onDealers); err != nil {
 		return err
 	}
 	if err := pause(ctx, b.cfg.Idle); err != nil {

@@ -102,10 +102,21 @@ func (s *site) variant(listenHTTP string) []string {
 	return argv
 }
 
+// breed says what agents are made of.
+type breed int
+
+const (
+	lean      breed = iota // by hand: they answer commands, and cost little
+	onDealers              // of what real agents have: they come back after a broken link
+)
+
 // gather starts n agents and waits until all are registered.
-func (s *site) gather(ctx context.Context, n int) (err error) {
+func (s *site) gather(ctx context.Context, n int, b breed) (err error) {
 	s.size = n
-	argv := []string{s.cfg.Program, "part", "agents", "-coordinator", "tcp://" + s.agents, "-agents", strconv.Itoa(n)}
+	argv := []string{s.cfg.Program, "part", "agents", "-coordinator", s.agents, "-agents", strconv.Itoa(n)}
+	if b == onDealers {
+		argv = append(argv, "-dealers")
+	}
 	if s.curve {
 		argv = append(argv, "-keys", s.keys.file, "-server-key", s.keys.server)
 	}

@@ -11,12 +11,12 @@ var everybody = object{"type": "ping", "target": object{"all": true}}
 
 // spread measures one command to the whole fleet.
 func (b *bench) spread(ctx context.Context) error {
-	ours, err := b.company(ctx, durable, b.cfg.Agents)
+	ours, err := b.company(ctx, durable, b.cfg.Agents, lean)
 	if err != nil {
 		return err
 	}
 	defer ours.close()
-	memory, err := b.company(ctx, inMemory, b.cfg.Agents)
+	memory, err := b.company(ctx, inMemory, b.cfg.Agents, lean)
 	if err != nil {
 		return err
 	}
@@ -39,12 +39,12 @@ func (b *bench) spread(ctx context.Context) error {
 }
 
 // company is a coordinator with so many agents.
-func (b *bench) company(ctx context.Context, k kind, agents int) (*site, error) {
+func (b *bench) company(ctx context.Context, k kind, agents int, of breed) (*site, error) {
 	s, err := open(ctx, b.cfg, k, false)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.gather(ctx, agents); err != nil {
+	if err := s.gather(ctx, agents, of); err != nil {
 		s.close()
 		return nil, err
 	}
@@ -60,12 +60,12 @@ func (s *site) spread(ctx context.Context, name string) *contestant {
 
 // results measures many small commands.
 func (b *bench) results(ctx context.Context) error {
-	ours, err := b.company(ctx, durable, b.cfg.Few)
+	ours, err := b.company(ctx, durable, b.cfg.Few, lean)
 	if err != nil {
 		return err
 	}
 	defer ours.close()
-	memory, err := b.company(ctx, inMemory, b.cfg.Few)
+	memory, err := b.company(ctx, inMemory, b.cfg.Few, lean)
 	if err != nil {
 		return err
 	}

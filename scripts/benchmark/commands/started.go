@@ -15,7 +15,7 @@ const realAgent = "real"
 // starts measures how long it takes until a real agent has started a program,
 // with a fleet that idles beside it.
 func (b *bench) starts(ctx context.Context) error {
-	s, err := b.company(ctx, durable, b.cfg.Few)
+	s, err := b.company(ctx, durable, b.cfg.Few, onDealers)
 	if err != nil {
 		return err
 	}

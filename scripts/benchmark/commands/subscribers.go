@@ -16,8 +16,8 @@ import (
 )
 
 // runSubscribers is the program of many subscribers. They are written by hand and
-// do no more than they must, as our agents are: a nats.go client each would need
-// three goroutines and tens of kilobytes, and would make the reference slow.
+// do no more than they must, as our lean agents are: a nats.go client each would
+// need three goroutines and tens of kilobytes, and would make the reference slow.
 func runSubscribers(ctx context.Context, args []string) error {
 	fs := flag.NewFlagSet("subscribers", flag.ContinueOnError)
 	addr := fs.String("address", "", "of the server")
