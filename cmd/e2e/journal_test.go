@@ -45,6 +45,7 @@ func TestRestoredOrFreshJournalRunsNothingTwice(t *testing.T) {
 			}
 			running := submit("running")
 			eventually(t, 10*time.Second, "it runs", func() bool { return ran(t, record)["running"] == 1 })
+			f.waitState(running, "a1", "RUNNING", 10*time.Second) // only what was told makes a copy an older one
 			a.signal(syscall.SIGSTOP)
 			sent := submit("sent")
 			f.waitState(sent, "a1", "SENT", 10*time.Second)
