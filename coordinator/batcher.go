@@ -18,7 +18,7 @@ var errBacklog = errors.New("coordinator: backlog of writes is full")
 // one batch after the other; while the store is at work on one, the next is made
 // ready and the one before is answered.
 type batcher struct {
-	store    store.Store
+	store    committer
 	maxItems int
 	maxBytes int
 
@@ -26,6 +26,11 @@ type batcher struct {
 	items []*write
 	bytes int
 	wake  chan struct{} // cap 1
+}
+
+// committer is the part of a store that a batcher needs.
+type committer interface {
+	Commit(context.Context, store.Batch) (store.Result, error)
 }
 
 // write is one all-or-nothing part of a batch.
@@ -48,7 +53,7 @@ func fixed(ops ...store.Op) func(context.Context) ([]store.Op, error) {
 	return func(context.Context) ([]store.Op, error) { return ops, nil }
 }
 
-func newBatcher(s store.Store, maxItems, maxBytes int) *batcher {
+func newBatcher(s committer, maxItems, maxBytes int) *batcher {
 	return &batcher{store: s, maxItems: maxItems, maxBytes: maxBytes, wake: make(chan struct{}, 1)}
 }
 
@@ -130,7 +135,7 @@ func (b *batcher) run(ctx context.Context) error {
 // with the one before.
 type batch struct {
 	writes []*write
-	places map[place]struct{} // what they write
+	places map[rowKey]struct{} // what they write
 	ops    int
 	bytes  int
 
@@ -138,14 +143,14 @@ type batch struct {
 	landed    chan struct{} // closed when the writes have been told, too
 }
 
-// place is where a row is.
-type place struct {
+// rowKey is the key of a row in its space.
+type rowKey struct {
 	space store.Space
 	key   string
 }
 
 func newBatch() *batch {
-	return &batch{places: map[place]struct{}{}, committed: make(chan struct{}), landed: make(chan struct{})}
+	return &batch{places: map[rowKey]struct{}{}, committed: make(chan struct{}), landed: make(chan struct{})}
 }
 
 // landed is a batch before the first.
@@ -186,7 +191,7 @@ func (t *batch) fits(w *write) bool {
 
 func (t *batch) writesOneOf(ops []store.Op) bool {
 	for _, o := range ops {
-		if _, there := t.places[place{o.Space, string(o.Key)}]; there {
+		if _, there := t.places[rowKey{o.Space, string(o.Key)}]; there {
 			return true
 		}
 	}
@@ -198,7 +203,7 @@ func (t *batch) add(w *write) {
 	t.ops += len(w.made)
 	t.bytes += sizeOf(w.made)
 	for _, o := range w.made {
-		t.places[place{o.Space, string(o.Key)}] = struct{}{}
+		t.places[rowKey{o.Space, string(o.Key)}] = struct{}{}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/musterhq/muster/coordinator/store"
 	musterv1 "github.com/musterhq/muster/proto/muster/v1"
 )
 
@@ -118,37 +119,41 @@ func (s *commandService) listed(ctx context.Context, id, after string, n int) ([
 	return rest[:min(len(rest), n)], nil
 }
 
-// rows reads the final rows of these targets, and what came late. One that is
+// rows reads the final Targets of these agents, and what came late. One that is
 // not final has state 0.
 func (s *commandService) rows(ctx context.Context, id string, agents []string) ([]*musterv1.Target, error) {
-	keys := make([][]byte, 0, 2*len(agents))
-	for _, a := range agents {
-		keys = append(keys, resKey(id, a), lateKey(id, a))
-	}
-	if len(keys) == 0 {
-		return nil, nil
-	}
-	kvs, err := s.c.store.Get(ctx, spaceHistory, keys...)
+	ts, err := s.c.finals(ctx, id, agents...)
 	if err != nil {
 		return nil, err
 	}
-	out := make([]*musterv1.Target, len(agents))
-	for i, a := range agents {
-		t := &musterv1.Target{CommandId: id, AgentId: a}
-		if res, late := kvs[2*i], kvs[2*i+1]; res.Rev != 0 {
-			if err := decode(res.Key, res.Value, t); err != nil {
-				return nil, err
-			}
-			if late.Rev != 0 {
-				t.Late = &musterv1.Target{}
-				if err := decode(late.Key, late.Value, t.Late); err != nil {
-					return nil, err
-				}
-			}
+	keys := make([][]byte, len(agents))
+	for i, agent := range agents {
+		if keys[i] = lateKey(id, agent); ts[i] == nil {
+			ts[i] = &musterv1.Target{CommandId: id, AgentId: agent}
 		}
-		out[i] = t
 	}
-	return out, nil
+	return ts, addLate(ctx, s.c.store, ts, keys)
+}
+
+// addLate adds to final Targets what came after them.
+func addLate(ctx context.Context, s store.Store, ts []*musterv1.Target, keys [][]byte) error {
+	if len(keys) == 0 {
+		return nil
+	}
+	kvs, err := s.Get(ctx, spaceHistory, keys...)
+	if err != nil {
+		return err
+	}
+	for i, late := range kvs {
+		if late.Rev == 0 || ts[i].State == 0 {
+			continue
+		}
+		ts[i].Late = &musterv1.Target{}
+		if err := decode(late.Key, late.Value, ts[i].Late); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (s *commandService) GetTarget(ctx context.Context, req *musterv1.GetTargetRequest) (*musterv1.Target, error) {

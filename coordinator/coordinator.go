@@ -31,6 +31,7 @@ type Coordinator struct {
 	acks     *acker
 	quiet    *quietLog
 	fresh    freshTargets
+	ended    endedCommands
 	tokens   *tokens
 	keys     *keyring
 	pulse    pulse
@@ -56,7 +57,7 @@ func New(ctx context.Context, s store.Store, cfg Config) (*Coordinator, error) {
 	c.keys = newKeyring()
 	c.ledger = newLedger(cfg.InFlight)
 	c.feed = newFeed(cfg.EventHistory, cfg.Now)
-	c.batch = newBatcher(s, cfg.Backlog, cfg.BacklogBytes)
+	c.batch = newBatcher(&packer{s, c.ledger, &c.fresh}, cfg.Backlog, cfg.BacklogBytes)
 	c.acks = newAcker()
 	c.quiet = newQuietLog()
 	c.dispatch = newDispatcher(s, c.ledger, c.fleet, cfg, c.metrics)

@@ -24,14 +24,15 @@ func (e *Ended) Ops() []store.Op {
 		{Space: spaceHistory, Key: cmdKey(cmd.Id), Value: encode(cmd)},
 		{Space: spaceHistory, Key: sumKey(cmd.Id), Value: encode(sum)},
 	}
-	agents := make([]string, len(e.Targets))
+	agents, at := make([]string, len(e.Targets)), make([]place, len(e.Targets))
+	ops = append(ops, packOps(cmd.Id, e.Targets)...)
 	for i, t := range e.Targets {
-		agents[i] = t.AgentId
-		ops = append(ops, store.Op{Space: spaceHistory, Key: resKey(cmd.Id, t.AgentId), Value: encode(t)})
+		agents[i], at[i] = t.AgentId, place(1+i)
 		if i < len(e.Stdout) && len(e.Stdout[i]) > 0 {
 			ops = append(ops, store.Op{Space: spaceBulk, Key: outKey(cmd.Id, t.AgentId, uint32(musterv1.Stream_STDOUT), 0), Value: e.Stdout[i]})
 		}
 	}
+	ops = append(ops, indexOps(cmd.Id, at)...)
 	for n, list := range packed(agents) {
 		ops = append(ops, store.Op{Space: spaceBulk, Key: targetsKey(cmd.Id, n), Value: encode(&musterv1.TargetList{AgentIds: list})})
 	}

@@ -52,21 +52,43 @@ func (x *exporter) command(ctx context.Context, head store.KV) error {
 	if err != nil {
 		return err
 	}
-	var states []musterv1.Target_State
-	if ended := kvs[0].Rev != 0; !ended {
-		if states, err = x.states(ctx, id, agents); err != nil {
-			return err
-		}
+	at, states, err := x.stand(ctx, id, agents)
+	if err != nil {
+		return err
+	}
+	if ended := kvs[0].Rev != 0; ended {
+		states = nil // one without a result could not be read, or a retention was cut short
+	} else {
 		open(cmd, kvs[1], states)
 	}
 	if err := x.line("command", head.Key, func() (fields, error) { return commandFields(cmd) }); err != nil {
 		return err
 	}
-	return x.targets(ctx, id, agents, states)
+	for from := 0; from < len(agents); from += exportedAtOnce {
+		to := min(from+exportedAtOnce, len(agents))
+		ts, err := targetsAt(ctx, x.store, id, at[from:to])
+		if err != nil {
+			return err
+		}
+		for i, t := range ts {
+			if t == nil && states != nil {
+				ts[i] = &musterv1.Target{CommandId: id, AgentId: agents[from+i], State: states[from+i]}
+			}
+		}
+		if err := x.targets(ctx, id, ts); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// states says where each target of a command stands that has not ended.
-func (x *exporter) states(ctx context.Context, id string, agents []string) ([]musterv1.Target_State, error) {
+// exportedAtOnce are held in memory.
+const exportedAtOnce = 500
+
+// stand says where each target of a command stands: where its final Target is, and
+// its state.
+func (x *exporter) stand(ctx context.Context, id string, agents []string) ([]place, []musterv1.Target_State, error) {
+	oc := &openCommand{targets: agents, places: places{at: make([]place, len(agents))}}
 	states := make([]musterv1.Target_State, len(agents))
 	for i := range states {
 		states[i] = musterv1.Target_QUEUED
@@ -75,13 +97,15 @@ func (x *exporter) states(ctx context.Context, id string, agents []string) ([]mu
 		return eachMark(kv, len(states), func(i int) { states[i] = musterv1.Target_SENT })
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return states, x.each(ctx, resPrefix+id+"/", func(kv store.KV) error {
-		t := &musterv1.Target{}
-		if i, ok := slices.BinarySearch(agents, agentOf(kv)); ok && decode(kv.Key, kv.Value, t) == nil {
-			states[i] = t.State
+	return oc.places.at, states, x.each(ctx, resPrefix+id+"/", func(kv store.KV) error {
+		n, ts, err := unpack(kv)
+		if err != nil {
+			x.skipped(err)
+			return nil
 		}
+		oc.learn(n, ts, func(i int, t *musterv1.Target) { states[i] = t.State })
 		return nil
 	})
 }
@@ -101,50 +125,30 @@ func open(cmd *musterv1.Command, control store.KV, states []musterv1.Target_Stat
 	}
 }
 
-// targets writes the targets of a command. Those without a result have a state.
-func (x *exporter) targets(ctx context.Context, id string, agents []string, states []musterv1.Target_State) error {
-	next := 0
-	waiting := func(before string) error { // both lists are sorted
-		for ; next < len(agents) && (before == "" || agents[next] < before); next++ {
-			if states == nil {
-				continue // its result could not be read, or a retention was cut short
-			}
-			if err := x.target(&musterv1.Target{CommandId: id, AgentId: agents[next], State: states[next]}); err != nil {
-				return err
-			}
-		}
-		return nil
+// targets writes some targets of a command, but for those that are nil.
+func (x *exporter) targets(ctx context.Context, id string, ts []*musterv1.Target) error {
+	ts = slices.DeleteFunc(ts, func(t *musterv1.Target) bool { return t == nil })
+	keys := make([][]byte, len(ts))
+	for i, t := range ts {
+		keys[i] = lateKey(id, t.AgentId)
 	}
-	err := x.each(ctx, resPrefix+id+"/", func(kv store.KV) error {
-		agent := agentOf(kv)
-		if err := waiting(agent); err != nil {
-			return err
-		}
-		if next < len(agents) && agents[next] == agent {
-			next++
-		}
-		t := &musterv1.Target{}
-		if err := decode(kv.Key, kv.Value, t); err != nil {
-			x.skipped(err)
-			return nil
-		}
-		late, err := x.store.Get(ctx, spaceHistory, lateKey(id, agent))
-		if err != nil {
-			return err
-		}
-		if late[0].Rev != 0 {
+	kvs, err := x.store.Get(ctx, spaceHistory, keys...)
+	if err != nil {
+		return err
+	}
+	for i, t := range ts {
+		if late := kvs[i]; late.Rev != 0 {
 			t.Late = &musterv1.Target{}
-			if err := decode(late[0].Key, late[0].Value, t.Late); err != nil {
+			if err := decode(late.Key, late.Value, t.Late); err != nil {
 				x.skipped(err)
 				t.Late = nil
 			}
 		}
-		return x.target(t)
-	})
-	if err != nil {
-		return err
+		if err := x.target(t); err != nil {
+			return err
+		}
 	}
-	return waiting("")
+	return nil
 }
 
 func (x *exporter) target(t *musterv1.Target) error {
@@ -153,11 +157,6 @@ func (x *exporter) target(t *musterv1.Target) error {
 
 func (x *exporter) each(ctx context.Context, prefix string, fn func(store.KV) error) error {
 	return eachRow(ctx, x.store, spaceHistory, []byte(prefix), nil, fn)
-}
-
-func agentOf(result store.KV) string {
-	_, agent := splitKey(result.Key, resPrefix)
-	return agent
 }
 
 // fields are a message's as JSON, by their proto names.

@@ -125,7 +125,7 @@ func TestC112ExportPassesABadRecord(t *testing.T) {
 		bad := []byte{0xff}
 		_, err := r.store.Commit(t.Context(), store.Batch{Ops: []store.Op{
 			{Space: spaceHistory, Key: cmdKey(ids[0]), Value: bad},
-			{Space: spaceHistory, Key: resKey(ids[1], "a"), Value: bad},
+			{Space: spaceHistory, Key: packKey(ids[1], 0), Value: bad},
 			{Space: spaceHistory, Key: cmdKey(ids[2]), Value: encode(&musterv1.Command{Id: ids[2], Input: []byte("no JSON")})},
 			{Space: spaceBulk, Key: targetsKey(ids[3], 0), Value: bad},
 		}})

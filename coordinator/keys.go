@@ -18,7 +18,8 @@ import (
 //	  ctl/ULID             CommandControl, when somebody decided about it
 //	  idem/HASH            Idempotency, by token, operation and key
 //	  sent/ULID/n          SentMarks, written before the first send
-//	  res/ULID/AGENT       Target in its final state; the first one wins
+//	  res/ULID/n           ResultPack: Targets in their final state; the first one wins
+//	  index/ULID/n         ResultIndex, of a command that has ended: where to find them
 //	  late/ULID/AGENT      Target that came after a final state the coordinator had set
 //	space bulk
 //	  targets/ULID/n       TargetList, of a command or a rollout
@@ -63,6 +64,7 @@ const (
 	idemPrefix  = "idem/"
 	sentPrefix  = "sent/"
 	resPrefix   = "res/"
+	indexPrefix = "index/"
 	latePrefix  = "late/"
 	agentPrefix = "agent/"
 	tokenPrefix = "token/"
@@ -90,7 +92,8 @@ func draftKey(id string) []byte          { return []byte(draftPrefix + id) }
 func sumKey(id string) []byte            { return []byte(sumPrefix + id) }
 func ctlKey(id string) []byte            { return []byte(ctlPrefix + id) }
 func sentKey(id string, n int) []byte    { return fmt.Appendf(nil, "%s%s/%08x", sentPrefix, id, n) }
-func resKey(id, agent string) []byte     { return []byte(resPrefix + id + "/" + agent) }
+func packKey(id string, n uint32) []byte { return fmt.Appendf(nil, "%s%s/%08x", resPrefix, id, n) }
+func indexKey(id string, n int) []byte   { return fmt.Appendf(nil, "%s%s/%08x", indexPrefix, id, n) }
 func lateKey(id, agent string) []byte    { return []byte(latePrefix + id + "/" + agent) }
 func targetsKey(id string, n int) []byte { return fmt.Appendf(nil, "%s%s/%08x", targetsPrefix, id, n) }
 func agentKey(id string) []byte          { return []byte(agentPrefix + id) }
@@ -121,6 +124,9 @@ func outKey(id, agent string, stream, offset uint32) []byte {
 func outPrefix(id, agent string, stream uint32) []byte {
 	return fmt.Appendf(nil, "%s%s/%s/%d/", outputPrefix, id, agent, stream)
 }
+
+// resKey is no row: it names a final Target to the packer, which puts it into one.
+func resKey(id, agent string) []byte { return []byte(resPrefix + id + "/" + agent) }
 
 // splitVersion cuts "prefix/NAME/n" after the prefix into its two parts.
 func splitVersion(key []byte, prefix string) (name string, n int32, ok bool) {

@@ -30,6 +30,7 @@ type openCommand struct {
 	cmd     *musterv1.Command // never changed
 	targets []string          // sorted
 	states  []state
+	places  places
 	counts  counts
 	marks   int           // SENT rows written so far
 	ended   chan struct{} // closed when the command is closed

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -133,14 +132,9 @@ func (c *Coordinator) openCommand(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	err = c.each(ctx, spaceHistory, resPrefix+id+"/", func(kv store.KV) error {
-		t := &musterv1.Target{}
-		if err := decode(kv.Key, kv.Value, t); err != nil {
-			return err
-		}
-		if i, ok := slices.BinarySearch(oc.targets, t.AgentId); ok {
-			oc.states[i] = state(t.State)
-		}
+	oc.places.at = make([]place, len(oc.targets))
+	err = eachPack(ctx, c.store, id, func(n uint32, ts []*musterv1.Target) error {
+		oc.learn(n, ts, func(i int, t *musterv1.Target) { oc.states[i] = state(t.State) })
 		return nil
 	})
 	if err != nil {
@@ -256,10 +250,10 @@ func (c *Coordinator) reload(ctx context.Context) error {
 			return err
 		}
 		var ts []*musterv1.Target
-		err = c.each(ctx, spaceHistory, resPrefix+id+"/", func(kv store.KV) error {
-			t := &musterv1.Target{}
-			ts = append(ts, t)
-			return decode(kv.Key, kv.Value, t)
+		err = eachPack(ctx, c.store, id, func(n uint32, more []*musterv1.Target) error {
+			ts = append(ts, more...)
+			c.learn(id, n, more)
+			return nil
 		})
 		if err != nil {
 			return err
@@ -306,13 +300,10 @@ func (c *Coordinator) apply(ctx context.Context, es []store.Event) error {
 			id, _ := splitKey(e.Key, sentPrefix)
 			err = c.applySent(id, e.KV)
 		case resPrefix:
-			t := c.fresh.take(e.Key)
-			if t == nil {
-				t = &musterv1.Target{}
-				err = decode(e.Key, e.Value, t)
-			}
-			if err == nil {
-				finals = append(finals, t)
+			var ts []*musterv1.Target
+			ts, err = c.arrived(e.KV)
+			finals = append(finals, ts...)
+			for _, t := range ts {
 				events = append(events, targetEvent(t))
 			}
 		case ctlPrefix:

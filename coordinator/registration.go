@@ -154,7 +154,7 @@ func (c *Coordinator) lostOps(m *musterv1.Register, row *musterv1.Agent, held []
 	return func(context.Context) ([]store.Op, error) {
 		ops, now := append(slices.Clone(held), putAgent(row)), c.nowStamp()
 		for _, r := range c.ledger.claimSent(m.AgentId, known) {
-			ops = append(ops, settleOp(r.oc.cmd.Id, m.AgentId, musterv1.Target_LOST, "the agent's journal is new or was set back: it cannot tell whether this ran", now))
+			ops = append(ops, resultOp(decided(r.oc.cmd.Id, m.AgentId, musterv1.Target_LOST, "the agent's journal is new or was set back: it cannot tell whether this ran", now)))
 		}
 		return ops, nil
 	}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -48,16 +47,18 @@ func (c *Coordinator) onTarget(p *bus.Peer, _ *musterv1.Envelope, t *musterv1.Ta
 // record hands a final report to the batcher. The first one wins; a repeat is
 // acknowledged like the first, so that the agent can forget it.
 func (c *Coordinator) record(s *session, agent string, t *musterv1.Target) {
-	res := store.Op{Kind: store.PutIfAbsent, Space: spaceHistory, Key: resKey(t.CommandId, agent), Value: encode(t)}
+	res := resultOp(t)
 	w, first := &write{size: len(res.Value) + 128, blind: !hasOutput(t)}, false
 	w.ops = func(ctx context.Context) ([]store.Op, error) {
 		r, open := c.ledger.find(t.CommandId, agent)
-		first = open && !isFinal(c.ledger.state(r))
+		if first = open && !isFinal(c.ledger.state(r)); !first {
+			c.fresh.take(res.Key) // it was first when it was asked before
+		}
 		switch lacks := s.lacks(t); {
 		case !first && lacks: // nobody keeps output that comes after the end
-			return c.afterwards(ctx, res.Key, withoutOutput(t))
+			return c.afterwards(ctx, withoutOutput(t))
 		case !first:
-			return c.afterwards(ctx, res.Key, t)
+			return c.afterwards(ctx, t)
 		case lacks:
 			return nil, errOutputMissing
 		}
@@ -70,7 +71,7 @@ func (c *Coordinator) record(s *session, agent string, t *musterv1.Target) {
 		}
 		if err == nil && first && skipped[0] {
 			// Final in the store, and the ledger did not know yet: look again.
-			c.batch.must(&write{ops: func(ctx context.Context) ([]store.Op, error) { return c.afterwards(ctx, res.Key, t) },
+			c.batch.must(&write{ops: func(ctx context.Context) ([]store.Op, error) { return c.afterwards(ctx, t) },
 				done: func(_ []bool, err error) { c.recorded(s, t, true, err) }})
 			return
 		}
@@ -79,43 +80,6 @@ func (c *Coordinator) record(s *session, agent string, t *musterv1.Target) {
 	if err := c.enqueue(s, w); err != nil {
 		c.metrics.dropped("report") // no acknowledgement: the agent sends it again
 	}
-}
-
-// freshTargets keeps reports from when they are given to the store until the
-// watch brings them back, which saves decoding each of them again.
-type freshTargets struct {
-	mu    sync.Mutex
-	byKey map[string]*musterv1.Target
-}
-
-// put keeps the first report for a key: that is the one which is stored.
-func (f *freshTargets) put(key []byte, t *musterv1.Target) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.byKey == nil {
-		f.byKey = map[string]*musterv1.Target{}
-	}
-	if f.byKey[string(key)] == nil {
-		f.byKey[string(key)] = t
-	}
-}
-
-// take returns the report that is kept for a key, or nil, and lets go of it.
-func (f *freshTargets) take(key []byte) *musterv1.Target {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	t := f.byKey[string(key)]
-	if t != nil {
-		delete(f.byKey, string(key))
-	}
-	return t
-}
-
-// clear lets go of everything: the watch was cut, so some will not come back.
-func (f *freshTargets) clear() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.byKey = nil
 }
 
 // recorded answers a report that was stored, or was not.
@@ -139,26 +103,22 @@ func (c *Coordinator) recorded(s *session, t *musterv1.Target, repeat bool, err 
 
 // afterwards decides about a report whose target is final, or for which no open
 // command is known: it comes late, or again, or for nothing.
-func (c *Coordinator) afterwards(ctx context.Context, key []byte, t *musterv1.Target) ([]store.Op, error) {
-	kvs, err := c.store.Get(ctx, spaceHistory, key, cmdKey(t.CommandId))
+func (c *Coordinator) afterwards(ctx context.Context, t *musterv1.Target) ([]store.Op, error) {
+	have, err := c.finals(ctx, t.CommandId, t.AgentId)
 	if err != nil {
 		return nil, err
 	}
-	if kvs[0].Rev == 0 || kvs[1].Rev == 0 {
+	if have[0] == nil {
 		c.warn("report for a command that this agent was not given; acknowledged and dropped", "agent", t.AgentId, "cmd", fmt.Sprintf("%.40q", t.CommandId))
 		c.metrics.dropped("orphan")
 		return nil, nil
 	}
-	return c.lateOps(kvs[0], t)
+	return c.lateOps(have[0], t)
 }
 
 // lateOps keeps a report beside a final state that the coordinator had set
 // without the agent's word.
-func (c *Coordinator) lateOps(have store.KV, t *musterv1.Target) ([]store.Op, error) {
-	var first musterv1.Target
-	if err := decode(have.Key, have.Value, &first); err != nil {
-		return nil, err
-	}
+func (c *Coordinator) lateOps(first, t *musterv1.Target) ([]store.Op, error) {
 	if toldFinal(first.State) {
 		if first.State != t.State || first.GetExitCode() != t.GetExitCode() {
 			c.warn("a second report differs from the first, which stays", "agent", t.AgentId, "cmd", t.CommandId, "first", first.State.String(), "second", t.State.String())

@@ -190,7 +190,7 @@ func (r *removal) add(ctx context.Context, id string) error {
 		space  store.Space
 		prefix string
 	}{
-		{spaceHistory, resPrefix + id + "/"}, {spaceHistory, latePrefix + id + "/"}, {spaceHistory, sentPrefix + id + "/"},
+		{spaceHistory, resPrefix + id + "/"}, {spaceHistory, indexPrefix + id + "/"}, {spaceHistory, latePrefix + id + "/"}, {spaceHistory, sentPrefix + id + "/"},
 		{spaceHistory, ctlPrefix + id}, {spaceBulk, outputPrefix + id + "/"}, {spaceBulk, targetsPrefix + id + "/"},
 		{spaceHistory, cmdPrefix + id}, {spaceHistory, sumPrefix + id},
 	} {

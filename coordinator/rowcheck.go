@@ -20,7 +20,8 @@ var rowForms = map[store.Space]map[string]rowForm{
 		ctlPrefix:   {ofCommand, message[musterv1.CommandControl]},
 		idemPrefix:  {ofAnything, message[musterv1.Idempotency]},
 		sentPrefix:  {ofCommandAnd, message[musterv1.SentMarks]},
-		resPrefix:   {ofCommandAnd, message[musterv1.Target]},
+		resPrefix:   {ofCommandAnd, message[musterv1.ResultPack]},
+		indexPrefix: {ofCommandAnd, message[musterv1.ResultIndex]},
 		latePrefix:  {ofCommandAnd, message[musterv1.Target]},
 	},
 	spaceBulk: {

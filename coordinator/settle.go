@@ -33,7 +33,7 @@ func (c *Coordinator) settle(claim func() []ref, to musterv1.Target_State, reaso
 	for part := range slices.Chunk(claim(), store.MaxOps/2) {
 		ops := make([]store.Op, 0, len(part))
 		for _, r := range part {
-			ops = append(ops, settleOp(r.oc.cmd.Id, r.agent(), to, reason, now))
+			ops = append(ops, resultOp(decided(r.oc.cmd.Id, r.agent(), to, reason, now)))
 		}
 		c.batch.must(c.insist(ops))
 	}
@@ -51,10 +51,14 @@ func (c *Coordinator) insist(ops []store.Op) *write {
 	return w
 }
 
-// settleOp is the final row of a target that the coordinator decides about.
-func settleOp(id, agent string, to musterv1.Target_State, reason string, at *timestamppb.Timestamp) store.Op {
-	t := &musterv1.Target{CommandId: id, AgentId: agent, State: to, Reason: reason, EndTime: at}
-	return store.Op{Kind: store.PutIfAbsent, Space: spaceHistory, Key: resKey(id, agent), Value: encode(t)}
+// decided is the final Target of one that the coordinator decides about.
+func decided(id, agent string, to musterv1.Target_State, reason string, at *timestamppb.Timestamp) *musterv1.Target {
+	return &musterv1.Target{CommandId: id, AgentId: agent, State: to, Reason: reason, EndTime: at}
+}
+
+// resultOp names a final Target to the packer.
+func resultOp(t *musterv1.Target) store.Op {
+	return store.Op{Kind: store.PutIfAbsent, Space: spaceHistory, Key: resKey(t.CommandId, t.AgentId), Value: encode(t)}
 }
 
 // end writes the summary of a command whose targets are all final.
@@ -62,11 +66,12 @@ func (c *Coordinator) end(oc *openCommand) {
 	id := oc.cmd.Id
 	c.batch.must(&write{
 		blind: true,
-		ops: func(context.Context) ([]store.Op, error) {
-			return []store.Op{
-				{Kind: store.PutIfAbsent, Space: spaceHistory, Key: sumKey(id), Value: encode(c.ledger.summary(oc, c.cfg.Now()))},
-				{Kind: store.Delete, Space: spaceHistory, Key: openKey(id)},
-			}, nil
+		ops: func(ctx context.Context) ([]store.Op, error) {
+			ops, err := c.index(ctx, oc)
+			return append(ops,
+				store.Op{Kind: store.PutIfAbsent, Space: spaceHistory, Key: sumKey(id), Value: encode(c.ledger.summary(oc, c.cfg.Now()))},
+				store.Op{Kind: store.Delete, Space: spaceHistory, Key: openKey(id)},
+			), err
 		},
 		done: func(_ []bool, err error) {
 			if err != nil {

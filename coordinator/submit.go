@@ -103,10 +103,11 @@ func (c *Coordinator) again(ctx context.Context, id string, err error) (*musterv
 // settledAtOnce returns the final rows of targets that the command need not be sent to:
 // REJECTED where the agent takes no commands, and CANCELLED where it is OFFLINE,
 // if the command does not want to wait for it.
-func (c *Coordinator) settledAtOnce(cmd *musterv1.Command, targets []string) (ops []store.Op) {
+func (c *Coordinator) settledAtOnce(cmd *musterv1.Command, targets []string) []store.Op {
+	var ts []*musterv1.Target
 	settle := func(agents []string, to musterv1.Target_State, reason string) {
 		for _, agent := range agents {
-			ops = append(ops, settleOp(cmd.Id, agent, to, reason, cmd.CreateTime))
+			ts = append(ts, decided(cmd.Id, agent, to, reason, cmd.CreateTime))
 		}
 	}
 	refusing, rest := c.fleet.refusing(targets)
@@ -114,7 +115,7 @@ func (c *Coordinator) settledAtOnce(cmd *musterv1.Command, targets []string) (op
 	if cmd.WhenOffline == musterv1.Command_CANCEL {
 		settle(c.fleet.offline(rest), musterv1.Target_CANCELLED, "the agent was offline when the command was submitted")
 	}
-	return ops
+	return packOps(cmd.Id, ts)
 }
 
 // storeCommand writes the target lists first and then, in one commit, the

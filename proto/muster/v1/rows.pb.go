@@ -113,6 +113,99 @@ func (x *SentMarks) GetTargets() []uint32 {
 	return nil
 }
 
+// ResultPack is final Targets of one command that were stored together. The
+// first one for an agent wins, in the order of the packs.
+type ResultPack struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Targets       []*Target              `protobuf:"bytes,1,rep,name=targets,proto3" json:"targets,omitempty"` // at most 64
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResultPack) Reset() {
+	*x = ResultPack{}
+	mi := &file_muster_v1_rows_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResultPack) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResultPack) ProtoMessage() {}
+
+func (x *ResultPack) ProtoReflect() protoreflect.Message {
+	mi := &file_muster_v1_rows_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResultPack.ProtoReflect.Descriptor instead.
+func (*ResultPack) Descriptor() ([]byte, []int) {
+	return file_muster_v1_rows_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *ResultPack) GetTargets() []*Target {
+	if x != nil {
+		return x.Targets
+	}
+	return nil
+}
+
+// ResultIndex says where the final Targets of an ended command are: for each of
+// its targets, in the order of the whole list, 1 + number of the pack * 64 +
+// place in it.
+type ResultIndex struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Places        []uint32               `protobuf:"varint,1,rep,packed,name=places,proto3" json:"places,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResultIndex) Reset() {
+	*x = ResultIndex{}
+	mi := &file_muster_v1_rows_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResultIndex) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResultIndex) ProtoMessage() {}
+
+func (x *ResultIndex) ProtoReflect() protoreflect.Message {
+	mi := &file_muster_v1_rows_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResultIndex.ProtoReflect.Descriptor instead.
+func (*ResultIndex) Descriptor() ([]byte, []int) {
+	return file_muster_v1_rows_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *ResultIndex) GetPlaces() []uint32 {
+	if x != nil {
+		return x.Places
+	}
+	return nil
+}
+
 // CommandSummary is written once, when every target is final.
 type CommandSummary struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -125,7 +218,7 @@ type CommandSummary struct {
 
 func (x *CommandSummary) Reset() {
 	*x = CommandSummary{}
-	mi := &file_muster_v1_rows_proto_msgTypes[2]
+	mi := &file_muster_v1_rows_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -137,7 +230,7 @@ func (x *CommandSummary) String() string {
 func (*CommandSummary) ProtoMessage() {}
 
 func (x *CommandSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_muster_v1_rows_proto_msgTypes[2]
+	mi := &file_muster_v1_rows_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -150,7 +243,7 @@ func (x *CommandSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommandSummary.ProtoReflect.Descriptor instead.
 func (*CommandSummary) Descriptor() ([]byte, []int) {
-	return file_muster_v1_rows_proto_rawDescGZIP(), []int{2}
+	return file_muster_v1_rows_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *CommandSummary) GetState() Command_State {
@@ -188,7 +281,7 @@ type CommandControl struct {
 
 func (x *CommandControl) Reset() {
 	*x = CommandControl{}
-	mi := &file_muster_v1_rows_proto_msgTypes[3]
+	mi := &file_muster_v1_rows_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -200,7 +293,7 @@ func (x *CommandControl) String() string {
 func (*CommandControl) ProtoMessage() {}
 
 func (x *CommandControl) ProtoReflect() protoreflect.Message {
-	mi := &file_muster_v1_rows_proto_msgTypes[3]
+	mi := &file_muster_v1_rows_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -213,7 +306,7 @@ func (x *CommandControl) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommandControl.ProtoReflect.Descriptor instead.
 func (*CommandControl) Descriptor() ([]byte, []int) {
-	return file_muster_v1_rows_proto_rawDescGZIP(), []int{3}
+	return file_muster_v1_rows_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *CommandControl) GetState() Command_State {
@@ -256,7 +349,7 @@ type Idempotency struct {
 
 func (x *Idempotency) Reset() {
 	*x = Idempotency{}
-	mi := &file_muster_v1_rows_proto_msgTypes[4]
+	mi := &file_muster_v1_rows_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -268,7 +361,7 @@ func (x *Idempotency) String() string {
 func (*Idempotency) ProtoMessage() {}
 
 func (x *Idempotency) ProtoReflect() protoreflect.Message {
-	mi := &file_muster_v1_rows_proto_msgTypes[4]
+	mi := &file_muster_v1_rows_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -281,7 +374,7 @@ func (x *Idempotency) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Idempotency.ProtoReflect.Descriptor instead.
 func (*Idempotency) Descriptor() ([]byte, []int) {
-	return file_muster_v1_rows_proto_rawDescGZIP(), []int{4}
+	return file_muster_v1_rows_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Idempotency) GetSha256() []byte {
@@ -317,7 +410,7 @@ type Token struct {
 
 func (x *Token) Reset() {
 	*x = Token{}
-	mi := &file_muster_v1_rows_proto_msgTypes[5]
+	mi := &file_muster_v1_rows_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -329,7 +422,7 @@ func (x *Token) String() string {
 func (*Token) ProtoMessage() {}
 
 func (x *Token) ProtoReflect() protoreflect.Message {
-	mi := &file_muster_v1_rows_proto_msgTypes[5]
+	mi := &file_muster_v1_rows_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -342,7 +435,7 @@ func (x *Token) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Token.ProtoReflect.Descriptor instead.
 func (*Token) Descriptor() ([]byte, []int) {
-	return file_muster_v1_rows_proto_rawDescGZIP(), []int{5}
+	return file_muster_v1_rows_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Token) GetSha256() []byte {
@@ -377,7 +470,7 @@ type AgentConfigs struct {
 
 func (x *AgentConfigs) Reset() {
 	*x = AgentConfigs{}
-	mi := &file_muster_v1_rows_proto_msgTypes[6]
+	mi := &file_muster_v1_rows_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -389,7 +482,7 @@ func (x *AgentConfigs) String() string {
 func (*AgentConfigs) ProtoMessage() {}
 
 func (x *AgentConfigs) ProtoReflect() protoreflect.Message {
-	mi := &file_muster_v1_rows_proto_msgTypes[6]
+	mi := &file_muster_v1_rows_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -402,7 +495,7 @@ func (x *AgentConfigs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentConfigs.ProtoReflect.Descriptor instead.
 func (*AgentConfigs) Descriptor() ([]byte, []int) {
-	return file_muster_v1_rows_proto_rawDescGZIP(), []int{6}
+	return file_muster_v1_rows_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *AgentConfigs) GetConfigs() []*ConfigStatus {
@@ -430,7 +523,7 @@ type DocumentSource struct {
 
 func (x *DocumentSource) Reset() {
 	*x = DocumentSource{}
-	mi := &file_muster_v1_rows_proto_msgTypes[7]
+	mi := &file_muster_v1_rows_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -442,7 +535,7 @@ func (x *DocumentSource) String() string {
 func (*DocumentSource) ProtoMessage() {}
 
 func (x *DocumentSource) ProtoReflect() protoreflect.Message {
-	mi := &file_muster_v1_rows_proto_msgTypes[7]
+	mi := &file_muster_v1_rows_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -455,7 +548,7 @@ func (x *DocumentSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DocumentSource.ProtoReflect.Descriptor instead.
 func (*DocumentSource) Descriptor() ([]byte, []int) {
-	return file_muster_v1_rows_proto_rawDescGZIP(), []int{7}
+	return file_muster_v1_rows_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *DocumentSource) GetConfig() string {
@@ -484,7 +577,7 @@ type RolloutOffers struct {
 
 func (x *RolloutOffers) Reset() {
 	*x = RolloutOffers{}
-	mi := &file_muster_v1_rows_proto_msgTypes[8]
+	mi := &file_muster_v1_rows_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -496,7 +589,7 @@ func (x *RolloutOffers) String() string {
 func (*RolloutOffers) ProtoMessage() {}
 
 func (x *RolloutOffers) ProtoReflect() protoreflect.Message {
-	mi := &file_muster_v1_rows_proto_msgTypes[8]
+	mi := &file_muster_v1_rows_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -509,7 +602,7 @@ func (x *RolloutOffers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RolloutOffers.ProtoReflect.Descriptor instead.
 func (*RolloutOffers) Descriptor() ([]byte, []int) {
-	return file_muster_v1_rows_proto_rawDescGZIP(), []int{8}
+	return file_muster_v1_rows_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *RolloutOffers) GetAgentIds() []string {
@@ -536,7 +629,7 @@ type RolloutOutcome struct {
 
 func (x *RolloutOutcome) Reset() {
 	*x = RolloutOutcome{}
-	mi := &file_muster_v1_rows_proto_msgTypes[9]
+	mi := &file_muster_v1_rows_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -548,7 +641,7 @@ func (x *RolloutOutcome) String() string {
 func (*RolloutOutcome) ProtoMessage() {}
 
 func (x *RolloutOutcome) ProtoReflect() protoreflect.Message {
-	mi := &file_muster_v1_rows_proto_msgTypes[9]
+	mi := &file_muster_v1_rows_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -561,7 +654,7 @@ func (x *RolloutOutcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RolloutOutcome.ProtoReflect.Descriptor instead.
 func (*RolloutOutcome) Descriptor() ([]byte, []int) {
-	return file_muster_v1_rows_proto_rawDescGZIP(), []int{9}
+	return file_muster_v1_rows_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *RolloutOutcome) GetTargets() []*RolloutTarget {
@@ -580,7 +673,12 @@ const file_muster_v1_rows_proto_rawDesc = "" +
 	"TargetList\x12\x1b\n" +
 	"\tagent_ids\x18\x01 \x03(\tR\bagentIds\"%\n" +
 	"\tSentMarks\x12\x18\n" +
-	"\atargets\x18\x01 \x03(\rR\atargets\"\xa2\x01\n" +
+	"\atargets\x18\x01 \x03(\rR\atargets\"9\n" +
+	"\n" +
+	"ResultPack\x12+\n" +
+	"\atargets\x18\x01 \x03(\v2\x11.muster.v1.TargetR\atargets\"%\n" +
+	"\vResultIndex\x12\x16\n" +
+	"\x06places\x18\x01 \x03(\rR\x06places\"\xa2\x01\n" +
 	"\x0eCommandSummary\x12.\n" +
 	"\x05state\x18\x01 \x01(\x0e2\x18.muster.v1.Command.StateR\x05state\x12)\n" +
 	"\x06counts\x18\x02 \x01(\v2\x11.muster.v1.CountsR\x06counts\x125\n" +
@@ -625,40 +723,44 @@ func file_muster_v1_rows_proto_rawDescGZIP() []byte {
 	return file_muster_v1_rows_proto_rawDescData
 }
 
-var file_muster_v1_rows_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_muster_v1_rows_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_muster_v1_rows_proto_goTypes = []any{
 	(*TargetList)(nil),            // 0: muster.v1.TargetList
 	(*SentMarks)(nil),             // 1: muster.v1.SentMarks
-	(*CommandSummary)(nil),        // 2: muster.v1.CommandSummary
-	(*CommandControl)(nil),        // 3: muster.v1.CommandControl
-	(*Idempotency)(nil),           // 4: muster.v1.Idempotency
-	(*Token)(nil),                 // 5: muster.v1.Token
-	(*AgentConfigs)(nil),          // 6: muster.v1.AgentConfigs
-	(*DocumentSource)(nil),        // 7: muster.v1.DocumentSource
-	(*RolloutOffers)(nil),         // 8: muster.v1.RolloutOffers
-	(*RolloutOutcome)(nil),        // 9: muster.v1.RolloutOutcome
-	(Command_State)(0),            // 10: muster.v1.Command.State
-	(*Counts)(nil),                // 11: muster.v1.Counts
-	(*timestamppb.Timestamp)(nil), // 12: google.protobuf.Timestamp
-	(*ConfigStatus)(nil),          // 13: muster.v1.ConfigStatus
-	(*RolloutTarget)(nil),         // 14: muster.v1.RolloutTarget
+	(*ResultPack)(nil),            // 2: muster.v1.ResultPack
+	(*ResultIndex)(nil),           // 3: muster.v1.ResultIndex
+	(*CommandSummary)(nil),        // 4: muster.v1.CommandSummary
+	(*CommandControl)(nil),        // 5: muster.v1.CommandControl
+	(*Idempotency)(nil),           // 6: muster.v1.Idempotency
+	(*Token)(nil),                 // 7: muster.v1.Token
+	(*AgentConfigs)(nil),          // 8: muster.v1.AgentConfigs
+	(*DocumentSource)(nil),        // 9: muster.v1.DocumentSource
+	(*RolloutOffers)(nil),         // 10: muster.v1.RolloutOffers
+	(*RolloutOutcome)(nil),        // 11: muster.v1.RolloutOutcome
+	(*Target)(nil),                // 12: muster.v1.Target
+	(Command_State)(0),            // 13: muster.v1.Command.State
+	(*Counts)(nil),                // 14: muster.v1.Counts
+	(*timestamppb.Timestamp)(nil), // 15: google.protobuf.Timestamp
+	(*ConfigStatus)(nil),          // 16: muster.v1.ConfigStatus
+	(*RolloutTarget)(nil),         // 17: muster.v1.RolloutTarget
 }
 var file_muster_v1_rows_proto_depIdxs = []int32{
-	10, // 0: muster.v1.CommandSummary.state:type_name -> muster.v1.Command.State
-	11, // 1: muster.v1.CommandSummary.counts:type_name -> muster.v1.Counts
-	12, // 2: muster.v1.CommandSummary.end_time:type_name -> google.protobuf.Timestamp
-	10, // 3: muster.v1.CommandControl.state:type_name -> muster.v1.Command.State
-	12, // 4: muster.v1.CommandControl.time:type_name -> google.protobuf.Timestamp
-	12, // 5: muster.v1.Idempotency.create_time:type_name -> google.protobuf.Timestamp
-	12, // 6: muster.v1.Token.create_time:type_name -> google.protobuf.Timestamp
-	13, // 7: muster.v1.AgentConfigs.configs:type_name -> muster.v1.ConfigStatus
-	7,  // 8: muster.v1.AgentConfigs.running:type_name -> muster.v1.DocumentSource
-	14, // 9: muster.v1.RolloutOutcome.targets:type_name -> muster.v1.RolloutTarget
-	10, // [10:10] is the sub-list for method output_type
-	10, // [10:10] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	12, // 0: muster.v1.ResultPack.targets:type_name -> muster.v1.Target
+	13, // 1: muster.v1.CommandSummary.state:type_name -> muster.v1.Command.State
+	14, // 2: muster.v1.CommandSummary.counts:type_name -> muster.v1.Counts
+	15, // 3: muster.v1.CommandSummary.end_time:type_name -> google.protobuf.Timestamp
+	13, // 4: muster.v1.CommandControl.state:type_name -> muster.v1.Command.State
+	15, // 5: muster.v1.CommandControl.time:type_name -> google.protobuf.Timestamp
+	15, // 6: muster.v1.Idempotency.create_time:type_name -> google.protobuf.Timestamp
+	15, // 7: muster.v1.Token.create_time:type_name -> google.protobuf.Timestamp
+	16, // 8: muster.v1.AgentConfigs.configs:type_name -> muster.v1.ConfigStatus
+	9,  // 9: muster.v1.AgentConfigs.running:type_name -> muster.v1.DocumentSource
+	17, // 10: muster.v1.RolloutOutcome.targets:type_name -> muster.v1.RolloutTarget
+	11, // [11:11] is the sub-list for method output_type
+	11, // [11:11] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_muster_v1_rows_proto_init() }
@@ -675,7 +777,7 @@ func file_muster_v1_rows_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_muster_v1_rows_proto_rawDesc), len(file_muster_v1_rows_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   10,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1,0 +1,241 @@
+package coordinator
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/musterhq/muster/coordinator/store"
+	musterv1 "github.com/musterhq/muster/proto/muster/v1"
+)
+
+// Final Targets are stored in packs: rows of those of one command that a commit
+// brought. A row each would cost a commit several times as much.
+const (
+	packTargets = 64
+	packBytes   = 32 << 10 // a pack that has so many takes no more: one Target of it must be cheap to read
+)
+
+// place says where a final Target is: 1 + number of the pack * packTargets + place
+// in it; 0 is nowhere.
+type place uint32
+
+func placeIn(pack uint32, i int) place { return place(1 + pack*packTargets + uint32(i)) }
+func (p place) pack() uint32           { return uint32(p-1) / packTargets }
+func (p place) index() int             { return int(p-1) % packTargets }
+
+// places of an open command's final Targets. A target has one from before the
+// commit that stores it, which keeps out a second Target. Its methods may be
+// called concurrently.
+type places struct {
+	mu   sync.Mutex
+	at   []place
+	next uint32 // number of the next pack
+}
+
+// take gives pack's place i to a target, unless it has one.
+func (p *places) take(target int, at place) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.at[target] != 0 {
+		return false
+	}
+	p.at[target] = at
+	p.next = max(p.next, at.pack()+1)
+	return true
+}
+
+// free takes back places of targets that were not stored.
+func (p *places) free(targets []int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, i := range targets {
+		p.at[i] = 0
+	}
+}
+
+func (p *places) nextPack() uint32 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.next++
+	return p.next - 1
+}
+
+// of returns the places of these targets; one that is no target has none.
+func (oc *openCommand) placesOf(agents []string) []place {
+	oc.places.mu.Lock()
+	defer oc.places.mu.Unlock()
+	return placesIn(oc.targets, oc.places.at, agents)
+}
+
+func placesIn(targets []string, at []place, agents []string) []place {
+	found := make([]place, len(agents))
+	for n, agent := range agents {
+		if i, ok := slices.BinarySearch(targets, agent); ok && i < len(at) {
+			found[n] = at[i]
+		}
+	}
+	return found
+}
+
+// learn notes the Targets of a pack that the store has, and calls first for each
+// that is the first of its target.
+func (oc *openCommand) learn(pack uint32, ts []*musterv1.Target, first func(target int, t *musterv1.Target)) {
+	for i, t := range ts {
+		if target, ok := slices.BinarySearch(oc.targets, t.AgentId); ok && oc.places.take(target, placeIn(pack, i)) {
+			first(target, t)
+		}
+	}
+}
+
+// packer commits for those who write final Targets as rows of their own, under
+// resKey: it puts them into packs. The first one of a target wins; others are
+// skipped, as are those of commands that have ended. One commit at a time.
+type packer struct {
+	store  store.Store
+	ledger *ledger
+	fresh  *freshTargets
+}
+
+// Commit is the store's.
+func (p *packer) Commit(ctx context.Context, b store.Batch) (store.Result, error) {
+	w := &packing{packer: p, open: map[string]*pack{}}
+	for i, o := range b.Ops {
+		w.add(i, o)
+	}
+	w.packs = slices.DeleteFunc(w.packs, func(k *pack) bool { return len(k.of) == 0 })
+	if len(w.ops)+len(w.packs) == 0 {
+		return store.Result{Skipped: w.skipped}, nil
+	}
+	for _, k := range w.packs {
+		w.ops = append(w.ops, k.op())
+		p.fresh.keep(k.key(), k.targets)
+	}
+	res, err := p.store.Commit(ctx, store.Batch{Ops: w.ops})
+	if err != nil {
+		for _, k := range w.packs {
+			k.oc.places.free(k.of)
+			p.fresh.release(k.key())
+		}
+		return res, err
+	}
+	for _, i := range res.Skipped {
+		w.skipped = append(w.skipped, w.from[i])
+	}
+	res.Skipped = w.skipped
+	return res, nil
+}
+
+// packing is a batch being turned into what is committed.
+type packing struct {
+	*packer
+	ops     []store.Op
+	from    []int // by op: its index in the batch
+	packs   []*pack
+	open    map[string]*pack // those that take more, by command
+	skipped []int
+}
+
+// pack is a row of results being filled.
+type pack struct {
+	oc      *openCommand
+	number  uint32
+	value   []byte
+	of      []int // targets, by their index
+	targets []*musterv1.Target
+}
+
+func (w *packing) add(i int, o store.Op) {
+	if o.Space != spaceHistory || !bytes.HasPrefix(o.Key, []byte(resPrefix)) {
+		w.ops, w.from = append(w.ops, o), append(w.from, i)
+		return
+	}
+	id, agent := splitKey(o.Key, resPrefix)
+	k := w.packFor(id)
+	if k == nil || !k.add(agent, o.Value, w.fresh.take(o.Key)) {
+		w.skipped = append(w.skipped, i)
+	}
+}
+
+// packFor returns a pack of an open command that has room, or nil.
+func (w *packing) packFor(id string) *pack {
+	k := w.open[id]
+	if k != nil && len(k.of) < packTargets && len(k.value) < packBytes {
+		return k
+	}
+	var oc *openCommand
+	if k != nil {
+		oc = k.oc
+	} else if oc = w.ledger.get(id); oc == nil {
+		return nil
+	}
+	k = &pack{oc: oc, number: oc.places.nextPack()}
+	w.open[id], w.packs = k, append(w.packs, k)
+	return k
+}
+
+// add takes the final Target of an agent, encoded and, if it is at hand, decoded.
+func (k *pack) add(agent string, value []byte, t *musterv1.Target) bool {
+	i, ok := slices.BinarySearch(k.oc.targets, agent)
+	if !ok || !k.oc.places.take(i, placeIn(k.number, len(k.of))) {
+		return false
+	}
+	if t == nil {
+		t = &musterv1.Target{}
+		if err := proto.Unmarshal(value, t); err != nil {
+			panic(fmt.Sprintf("coordinator: a Target that was just encoded: %v", err))
+		}
+	}
+	k.value = appendTarget(k.value, value)
+	k.of, k.targets = append(k.of, i), append(k.targets, t)
+	return true
+}
+
+func (k *pack) key() []byte { return packKey(k.oc.cmd.Id, k.number) }
+
+func (k *pack) op() store.Op {
+	return store.Op{Kind: store.Put, Space: spaceHistory, Key: k.key(), Value: k.value}
+}
+
+// appendTarget adds an encoded Target to an encoded ResultPack.
+func appendTarget(pack, t []byte) []byte {
+	return protowire.AppendBytes(protowire.AppendTag(pack, 1, protowire.BytesType), t)
+}
+
+// packOps are the writes of final Targets of a command that is not open yet.
+func packOps(id string, ts []*musterv1.Target) (ops []store.Op) {
+	for t := range slices.Chunk(ts, packTargets) {
+		ops = append(ops, store.Op{Kind: store.PutIfAbsent, Space: spaceHistory, Key: packKey(id, uint32(len(ops))), Value: encode(&musterv1.ResultPack{Targets: t})})
+	}
+	return ops
+}
+
+// eachPack calls fn for every pack of a command, in their order.
+func eachPack(ctx context.Context, s store.Store, id string, fn func(pack uint32, ts []*musterv1.Target) error) error {
+	return eachRow(ctx, s, spaceHistory, []byte(resPrefix+id+"/"), nil, func(kv store.KV) error {
+		n, ts, err := unpack(kv)
+		if err != nil {
+			return err
+		}
+		return fn(n, ts)
+	})
+}
+
+func unpack(kv store.KV) (pack uint32, ts []*musterv1.Target, err error) {
+	row := &musterv1.ResultPack{}
+	if err := decode(kv.Key, kv.Value, row); err != nil {
+		return 0, nil, err
+	}
+	_, hex := splitKey(kv.Key, resPrefix)
+	n, err := strconv.ParseUint(hex, 16, 32)
+	if err != nil || len(row.Targets) > packTargets {
+		return 0, nil, fmt.Errorf("row %q %w: it is no pack", kv.Key, errBadRow)
+	}
+	return uint32(n), row.Targets, nil
+}
