@@ -3,6 +3,7 @@ package coordinator
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -119,10 +120,7 @@ func (p *packer) Commit(ctx context.Context, b store.Batch) (store.Result, error
 	}
 	res, err := p.store.Commit(ctx, store.Batch{Ops: w.ops})
 	if err != nil {
-		for _, k := range w.packs {
-			k.oc.places.free(k.of)
-			p.fresh.release(k.key())
-		}
+		w.undo(ctx, err)
 		return res, err
 	}
 	for _, i := range res.Skipped {
@@ -140,6 +138,19 @@ type packing struct {
 	packs   []*pack
 	open    map[string]*pack // those that take more, by command
 	skipped []int
+}
+
+// undo takes back the places of what was not stored.
+func (w *packing) undo(ctx context.Context, err error) {
+	for _, k := range w.packs {
+		if errors.Is(err, store.ErrUnknown) {
+			if kvs, err := w.store.Get(ctx, spaceHistory, k.key()); err == nil && kvs[0].Rev != 0 {
+				continue
+			}
+		}
+		k.oc.places.free(k.of)
+		w.fresh.release(k.key())
+	}
 }
 
 // pack is a row of results being filled.
