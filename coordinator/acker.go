@@ -13,7 +13,7 @@ import (
 // ackDelay is how long acknowledgements are collected. Agents send a report
 // again after 30 s at the earliest, so none of them notices; and a command's
 // last result is not behind the acknowledgements of the others.
-const ackDelay = 200 * time.Millisecond
+const ackDelay = 500 * time.Millisecond
 
 // acker tells agents which of their reports are stored, several at a time.
 type acker struct {
