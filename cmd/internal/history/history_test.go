@@ -24,7 +24,7 @@ func TestMakeGivesASoundStore(t *testing.T) {
 	for _, s := range r.Spaces {
 		rows[string(s.Name)] = s.Rows
 	}
-	if !r.Sound() || rows["fleet"] != 50 || rows["history"] != 300*5 || rows["bulk"] != 300*4 {
+	if !r.Sound() || rows["fleet"] != 50 || rows["history"] != 300*4 || rows["bulk"] != 300*4 {
 		t.Errorf("rows %v, faults %q", rows, r.Faults)
 	}
 	db, err := boltstore.Open(path, boltstore.Options{Existing: true}, coordinator.Spaces...)

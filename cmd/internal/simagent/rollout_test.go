@@ -49,9 +49,14 @@ func (w *witness) Commit(ctx context.Context, b store.Batch) (store.Result, erro
 	for _, op := range b.Ops {
 		switch key := string(op.Key); {
 		case strings.HasPrefix(key, "res/"):
-			t := &musterv1.Target{}
-			if proto.Unmarshal(op.Value, t) == nil && t.State == musterv1.Target_FAILED {
-				w.failures++
+			pack := &musterv1.ResultPack{}
+			if err := proto.Unmarshal(op.Value, pack); err != nil {
+				return res, err
+			}
+			for _, t := range pack.Targets {
+				if t.State == musterv1.Target_FAILED {
+					w.failures++
+				}
 			}
 		case strings.HasPrefix(key, "sent/") && op.Kind != store.Delete && w.failures <= allowed:
 			marks := &musterv1.SentMarks{}
