@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"sync"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -77,14 +78,16 @@ func (a *Agent) receive(link Link, h *held, refusal *musterv1.Target) (verdict, 
 func (a *Agent) runBegun(ctx, agent context.Context, link Link, h *held, b *beginning) {
 	defer b.stop(nil)
 	defer context.AfterFunc(agent, func() { b.stop(context.Cause(agent)) })()
-	if err := <-b.done; err != nil {
+	err := a.runStarted(ctx, h, b.run, func() error {
+		err := <-b.done
+		if agent.Err() != nil {
+			b.stop(context.Cause(agent)) // not a moment later
+		}
+		return err
+	})
+	if err != nil {
 		a.busy(link, h.id) // nobody has it: it comes again
-		return
 	}
-	if agent.Err() != nil {
-		b.stop(context.Cause(agent)) // not a moment later
-	}
-	a.runStarted(ctx, h, b.run)
 }
 
 // known is what this agent knows of a command. What a newer coordinator adds is
@@ -158,28 +161,35 @@ func (a *Agent) start(ctx context.Context, h *held) func() {
 	}
 	return func() {
 		defer stop(nil)
-		if err := <-started; err != nil {
+		if err := a.runStarted(ctx, h, mark, func() error { return <-started }); err != nil {
 			<-a.finish(h, result{target: a.rejected(h.id, fmt.Sprintf("not started: it could not be journaled: %v", err))})
-			return
 		}
-		a.runStarted(ctx, h, mark)
 	}
 }
 
-// runStarted runs a command whose start is on disk, to its end.
-func (a *Agent) runStarted(ctx context.Context, h *held, mark string) {
-	a.tell(h)
-	a.log.Debug("command started", "cmd", h.id, "type", h.command.Type)
-	r := h.job.run(ctx, a.newRun(h, mark))
+// runStarted runs a command to its end. It makes ready what it can while the
+// start is on its way to the disk, which journaled waits for; after an error of
+// that nothing was run.
+func (a *Agent) runStarted(ctx context.Context, h *held, mark string, journaled func() error) error {
+	onDisk := sync.OnceValue(journaled)
+	r := h.job.run(ctx, a.newRun(h, mark, onDisk))
+	if err := onDisk(); err != nil {
+		return err
+	}
 	a.outbox.unwatch(h.id)
 	if h.again {
 		r.target = didRun(h, r.target)
 	}
 	<-a.finish(h, r)
+	return nil
 }
 
-func (a *Agent) newRun(h *held, mark string) run {
-	r := run{mark: mark, joined: func(g plugin.Group) { a.ledger.joined(h, g) }}
+func (a *Agent) newRun(h *held, mark string, onDisk func() error) run {
+	r := run{mark: mark, onDisk: onDisk, joined: func(g plugin.Group) {
+		a.ledger.joined(h, g)
+		a.tell(h)
+		a.log.Debug("command started", "cmd", h.id, "type", h.command.Type, "pid", g.ID)
+	}}
 	if !h.again { // or what this run says would be mixed up with what the first one said
 		r.live = func(stdout, stderr plugin.Head) { a.outbox.watch(h.id, stdout, stderr) }
 		r.grown = func() { a.outbox.grown(h.id) }

@@ -18,9 +18,14 @@ import (
 // of which only argv is required. The argv goes to the program as it is; there
 // is no shell. The environment is the agent's with env over it; the directory
 // is / unless dir is given.
-type execJob struct{ program plugin.Program }
+type execJob struct {
+	program plugin.Program
+	env     []string
+}
 
-func newExec(c *musterv1.Command, p plugin.Program) (job, error) {
+// newExec reads what a command asks for. own is what muster tells the program in
+// its environment.
+func newExec(c *musterv1.Command, p plugin.Program, own []string) (job, error) {
 	in, err := object(c.Input, "argv", "env", "dir", "stdin")
 	if err != nil {
 		return nil, err
@@ -58,15 +63,15 @@ func newExec(c *musterv1.Command, p plugin.Program) (job, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.Args, p.Dir, p.Env = argv, dir, plugin.Environ(append(extra, musters(p.Env)...)...)
+	p.Args, p.Dir = argv, dir
 	if given {
 		p.Stdin = []byte(stdin)
 	}
-	return &execJob{program: p}, nil
+	return &execJob{program: p, env: append(extra, own...)}, nil
 }
 
 func (j *execJob) run(ctx context.Context, r run) result {
-	p := r.of(j.program)
+	p := r.of(j.program, j.env)
 	o := plugin.Run(ctx, p)
 	return result{target: outcome(o, p.Timeout, context.Cause(ctx)), stdout: o.Stdout, stderr: o.Stderr, ran: o.StartErr == nil}
 }
@@ -86,14 +91,4 @@ func variables(env map[string]string) ([]string, error) {
 		list = append(list, name+"="+value)
 	}
 	return list, nil
-}
-
-// musters are the entries of env that are the contract's.
-func musters(env []string) (own []string) {
-	for _, kv := range env {
-		if plugin.Reserved(kv) {
-			own = append(own, kv)
-		}
-	}
-	return own
 }

@@ -15,7 +15,7 @@ func TestExecInput(t *testing.T) {
 	a := &Agent{id: "a"}
 	parse := func(in string) (*execJob, error) {
 		c := &musterv1.Command{Id: "x", Type: "exec", Input: []byte(in)}
-		j, err := newExec(c, a.program(c))
+		j, err := newExec(c, a.program(c), a.asked(c).Environment())
 		if err != nil {
 			return nil, err
 		}
@@ -25,7 +25,7 @@ func TestExecInput(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := j.program
+	p := run{}.of(j.program, j.env)
 	if !slices.Equal(p.Args, []string{"a", "$(id)", "😀", ""}) || p.Dir != "/tmp" || string(p.Stdin) != "in" ||
 		!slices.Contains(p.Env, "LD_PRELOAD=x") || !slices.Contains(p.Env, "PATH=/bin") || !slices.Contains(p.Env, "MUSTER_COMMAND_ID=x") {
 		t.Errorf("got %q in %s with %q", p.Args, p.Dir, p.Env)

@@ -23,15 +23,17 @@ type job interface {
 
 // run is what a job gets of the agent.
 type run struct {
-	mark   string // the marker of its processes
+	mark   string       // the marker of its processes
+	onDisk func() error // blocks until its start is journaled: no process before that
 	joined func(plugin.Group)
 	live   func(stdout, stderr plugin.Head) // nil: its output is told at its end
 	grown  func()
 }
 
-// of is a program of this run.
-func (r run) of(p plugin.Program) plugin.Program {
-	p.Marker, p.Started, p.Live, p.Grown = marker(r.mark), r.joined, r.live, r.grown
+// of is a program of this run, with env over the agent's environment.
+func (r run) of(p plugin.Program, env []string) plugin.Program {
+	p.Env = plugin.Environ(env...)
+	p.Marker, p.Await, p.Started, p.Live, p.Grown = marker(r.mark), r.onDisk, r.joined, r.live, r.grown
 	return p
 }
 
@@ -82,7 +84,7 @@ func (a *Agent) newJob(c *musterv1.Command) (job, error) {
 		if !a.allowed(execType) {
 			return nil, errors.New("this agent does not allow exec: start it with --allow exec")
 		}
-		return newExec(c, a.program(c))
+		return newExec(c, a.program(c), a.asked(c).Environment())
 	}
 	path, err := plugin.Folder(a.cfg.PluginDir).Resolve(c.Type)
 	if errors.Is(err, plugin.ErrNoPlugin) {
@@ -108,7 +110,6 @@ func (a *Agent) asked(c *musterv1.Command) plugin.Command {
 // program is what all programs have in common.
 func (a *Agent) program(c *musterv1.Command) plugin.Program {
 	p := plugin.Program{
-		Env:       plugin.Environ(a.asked(c).Environment()...),
 		Timeout:   defaultTimeout,
 		Grace:     a.cfg.StopGrace,
 		OutputCap: a.cfg.OutputCap,

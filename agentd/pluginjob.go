@@ -20,7 +20,7 @@ type pluginJob struct {
 }
 
 func (j *pluginJob) run(ctx context.Context, r run) result {
-	p := r.of(j.program)
+	p := r.of(j.program, j.command.Environment())
 	lines := &plugin.Lines{Progress: func(m json.RawMessage) {
 		j.log.Debug("progress", "cmd", j.command.ID, "progress", string(m))
 	}}

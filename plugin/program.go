@@ -24,6 +24,10 @@ type Program struct {
 	// stopped, wherever they moved to.
 	Marker string
 
+	// Await is called once, when all is ready for the process to be made, so that
+	// what has to precede it may go on meanwhile. It may block. After an error no
+	// process is made, and the program counts as Stopped.
+	Await func() error
 	// Started is called once, after the process was made. It may run already.
 	Started func(Group)
 	// Stdout is called with each piece of standard output in order, from one

@@ -28,15 +28,24 @@ func Run(ctx context.Context, p Program) Outcome {
 	if bad != nil {
 		return Outcome{StartErr: bad}
 	}
-	if ctx.Err() != nil {
+	r := &run{p: p, exited: make(chan struct{})}
+	failed := func(err error) Outcome {
+		r.close()
+		return Outcome{StartErr: newStartError(path, p.Dir, err)}
+	}
+	if err := r.open(); err != nil {
+		return failed(err)
+	}
+	if !r.mayStart(ctx) {
+		r.close()
 		now := time.Now()
 		return Outcome{Cause: Stopped, ExitCode: -1, Start: now, End: now} // nothing was run
 	}
-	r := &run{p: p, exited: make(chan struct{})}
 	if err := r.start(path); err != nil {
-		return Outcome{StartErr: newStartError(path, p.Dir, err)}
+		return failed(err)
 	}
 	began := time.Now()
+	r.closeTheirs()
 	if p.Started != nil {
 		p.Started(groupOf(r.proc.Pid))
 	}
@@ -59,67 +68,73 @@ type run struct {
 	in      *os.File      // nil: the program got /dev/null
 	out     *os.File
 	err     *os.File
+	theirs  []*os.File // the program's ends of the pipes, until it has them
 	stdout  *capture
 	stderr  *capture
 	writers sync.WaitGroup
 	readers sync.WaitGroup
 }
 
-func (r *run) start(path string) error {
-	var child, parent []*os.File
-	defer func() {
-		for _, f := range child {
-			f.Close()
+// open makes the files that the program gets, and our ends of them.
+func (r *run) open() error {
+	if r.p.Stdin == nil {
+		null, err := os.Open(os.DevNull)
+		if err != nil {
+			return err
 		}
-	}()
-	fail := func(err error) error {
-		for _, f := range parent {
-			f.Close()
-		}
-		return err
-	}
-	// pipe returns our end of a new pipe; the other one goes to the child.
-	pipe := func(childReads bool) (*os.File, error) {
+		r.theirs = append(r.theirs, null)
+	} else {
 		rd, wr, err := os.Pipe()
 		if err != nil {
-			return nil, err
+			return err
 		}
-		ours, theirs := rd, wr
-		if childReads {
-			ours, theirs = wr, rd
+		r.in, r.theirs = wr, append(r.theirs, rd)
+	}
+	for _, ours := range []**os.File{&r.out, &r.err} {
+		rd, wr, err := os.Pipe()
+		if err != nil {
+			return err
 		}
-		parent, child = append(parent, ours), append(child, theirs)
-		return ours, nil
+		*ours, r.theirs = rd, append(r.theirs, wr)
 	}
-	var err error
-	if r.p.Stdin != nil {
-		r.in, err = pipe(true)
-	} else {
-		var null *os.File
-		if null, err = os.Open(os.DevNull); err == nil {
-			child = append(child, null)
-		}
+	return nil
+}
+
+// mayStart waits for what has to precede the process; false: it is not to be made.
+func (r *run) mayStart(ctx context.Context) bool {
+	if ctx.Err() != nil {
+		return false
 	}
-	if err == nil {
-		r.out, err = pipe(false)
+	if r.p.Await != nil && r.p.Await() != nil {
+		return false
 	}
-	if err == nil {
-		r.err, err = pipe(false)
-	}
-	if err != nil {
-		return fail(err)
-	}
+	return ctx.Err() == nil
+}
+
+func (r *run) start(path string) (err error) {
 	r.proc, err = os.StartProcess(path, r.p.Args, &os.ProcAttr{
 		Dir:   r.p.Dir,
 		Env:   r.p.Env,
-		Files: child,
+		Files: r.theirs,
 		// A session is a process group too, and has no terminal to ask for passwords on.
 		Sys: &syscall.SysProcAttr{Setsid: true},
 	})
-	if err != nil {
-		return fail(err)
+	return err
+}
+
+func (r *run) closeTheirs() {
+	for _, f := range r.theirs {
+		f.Close()
 	}
-	return nil
+	r.theirs = nil
+}
+
+// close lets go of all files of a program that was not started.
+func (r *run) close() {
+	r.closeTheirs()
+	for _, f := range []*os.File{r.in, r.out, r.err} {
+		f.Close() // of nil it does nothing
+	}
 }
 
 // pump starts the goroutines that feed the program, read it and wait for it.

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -483,4 +484,45 @@ func TestC075KillLeft(t *testing.T) {
 	}
 	wantNoneLeft(t, p)
 	<-ended
+}
+
+// What has to precede the process may take its time, and may fail.
+func TestProcessWaitsUntilItMayBeMade(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "ran")
+	program := Program{Args: []string{"/bin/sh", "-c", "echo ran >" + file}}
+	ran := func() bool { _, err := os.Stat(file); return err == nil }
+	for name, await := range map[string]func(cancel func()) error{
+		"an error":  func(func()) error { return errors.New("no") },
+		"cancelled": func(cancel func()) error { cancel(); return nil },
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		p := program
+		p.Await = func() error { return await(cancel) }
+		if o := Run(ctx, p); o.Cause != Stopped || o.StartErr != nil || !o.Start.Equal(o.End) || ran() {
+			t.Errorf("%s: got %+v", name, o)
+		}
+	}
+	waits, goOn := make(chan bool, 1), make(chan struct{})
+	program.Await = func() error {
+		waits <- ran()
+		<-goOn
+		waits <- ran()
+		return nil
+	}
+	done := make(chan Outcome, 1)
+	go func() { done <- Run(t.Context(), program) }()
+	before := <-waits
+	close(goOn)
+	if before || <-waits {
+		t.Error("it ran before it might")
+	}
+	if o := <-done; !o.OK() || !ran() {
+		t.Errorf("got %+v", o)
+	}
+
+	program.Await = func() error { t.Error("asked for a program that cannot be started"); return nil }
+	program.Dir = filepath.Join(t.TempDir(), "none")
+	if o := Run(t.Context(), program); o.StartErr == nil {
+		t.Errorf("got %+v", o)
+	}
 }
