@@ -74,43 +74,44 @@ func newLedgerFrom(a *Agent, dir string) (*ledger, error) {
 }
 
 // Nothing overtakes: who finds others waiting waits behind them.
-func TestSlotIsSeizedOnlyWhenNobodyWaits(t *testing.T) {
+func TestBeginsOnlyWhenNobodyWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newExecutor(1)
 		e.left = func(*held) time.Duration { return time.Hour }
 		goOn := make(chan struct{})
 		e.start = func(context.Context, *held) func() { return func() { <-goOn } }
-		if e.seize() {
-			t.Error("a slot was given before anything may run")
+		not := func(why string) {
+			t.Helper()
+			if e.begin(func(context.Context) { t.Error("it ran " + why) }) {
+				t.Error("begun " + why)
+			}
 		}
+		not("before anything may run")
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		wg.Go(func() { e.run(ctx) })
 		synctest.Wait()
-		if !e.seize() || e.seize() {
-			t.Error("want the one slot, and no other")
+		ends := make(chan struct{})
+		if !e.begin(func(context.Context) { <-ends }) {
+			t.Error("not begun, and there was a slot")
 		}
+		not("without a slot")
 		e.put(&held{id: "waits"})
-		began, ends := make(chan struct{}), make(chan struct{})
-		if !e.begin(func(context.Context) { close(began); <-ends }) {
-			t.Error("not begun")
-		}
-		<-began
 		close(ends)
 		synctest.Wait()
-		if e.seize() {
-			t.Error("the slot was given away, and one waited for it")
-		}
+		not("and one had waited for the slot")
 		close(goOn)
 		synctest.Wait()
-		if !e.seize() {
-			t.Error("the slot is not free again")
+		stopped := false
+		if !e.begin(func(ctx context.Context) { <-ctx.Done(); stopped = true }) {
+			t.Error("not begun, and the slot was free again")
 		}
 		cancel()
 		wg.Wait()
-		if e.begin(func(context.Context) { t.Error("it ran") }) {
-			t.Error("begun after the end")
+		if !stopped {
+			t.Error("run did not wait for what it runs")
 		}
+		not("after the end")
 	})
 }
 
@@ -132,5 +133,27 @@ func TestBeginningWaitsForThoseBefore(t *testing.T) {
 	}
 	if b, _ := os.ReadFile(file); string(b) != want {
 		t.Errorf("started in the order %q", b)
+	}
+}
+
+// A copy that finds a free slot is made ready and then not run.
+func TestCopyIsNotBegun(t *testing.T) {
+	n := bustest.NewNet()
+	c := serve(t, n)
+	runAgent(t, n, Config{Dir: t.TempDir(), ID: "a", Allow: []string{"exec"}, Parallel: 2})
+	dir := t.TempDir()
+	file, goOn := filepath.Join(dir, "ran"), filepath.Join(dir, "go")
+	cmd := shell("x", "echo ran >>"+file+waitFile(goOn))
+	c.send(t, cmd, cmd, cmd)
+	c.waitFor(t, "x", musterv1.Target_RUNNING)
+	c.send(t, ping("y")) // its slot is the one that the copies had
+	c.end(t, "y")
+	touch(t, goOn)
+	c.end(t, "x")
+	c.send(t, cmd)
+	c.send(t, ping("z"))
+	c.end(t, "z")
+	if b, _ := os.ReadFile(file); string(b) != "ran\n" {
+		t.Errorf("it ran: %q", b)
 	}
 }

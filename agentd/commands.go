@@ -3,6 +3,7 @@ package agentd
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -16,12 +17,15 @@ import (
 
 // This file is the way of a command through the agent: onCommand → accepted →
 // start → finish → ended → settled. A cancel may end it on each stretch. One that
-// finds a free slot and nobody before it goes from onCommand to runBegun at once.
+// finds a free slot and nobody before it goes from onCommand to runStarted at once.
 
 const (
 	busyRetry        = 30 * time.Second
 	defaultExpiresIn = time.Hour
 )
+
+// errNotBegun tells a run that its command is not to be started now.
+var errNotBegun = errors.New("it waits, or is not new")
 
 // onCommand takes a command, or answers a copy of one with where it stands.
 func (a *Agent) onCommand(link Link, m *musterv1.Command) error {
@@ -56,38 +60,44 @@ func (a *Agent) onCommand(link Link, m *musterv1.Command) error {
 // receive journals a command, and starts it when it need not wait.
 func (a *Agent) receive(link Link, h *held, refusal *musterv1.Target) (verdict, *held) {
 	accepted := func(h *held, err error) { a.accepted(link, h, err) }
-	if refusal != nil || a.left(h) <= 0 || !a.executor.seize() {
-		return a.ledger.receive(h, refusal, nil, accepted, a.ended)
+	var b *beginning
+	if refusal == nil && a.left(h) > 0 {
+		b = a.begin(link, h)
 	}
-	ctx, stop := context.WithCancelCause(context.Background())
-	b := &beginning{run: rand.Text(), stop: stop}
-	v, there := a.ledger.receive(h, nil, b, accepted, a.ended)
-	switch {
-	case b.done == nil:
-		stop(nil)
-		a.executor.yield()
-	case !a.executor.begin(func(agent context.Context) { a.runBegun(ctx, agent, link, h, b) }):
-		stop(nil)
-		a.finish(h, result{target: &musterv1.Target{State: musterv1.Target_INTERRUPTED, Reason: "the agent was stopped before it ran", EndTime: timestamp(time.Now())}})
+	v, there := a.ledger.receive(h, refusal, b, accepted, a.ended)
+	if b != nil && !b.begun {
+		b.done <- errNotBegun
 	}
 	return v, there
 }
 
-// runBegun runs a command that was started as it came, until ctx is cancelled or
-// the agent ends.
-func (a *Agent) runBegun(ctx, agent context.Context, link Link, h *held, b *beginning) {
-	defer b.stop(nil)
-	defer context.AfterFunc(agent, func() { b.stop(context.Cause(agent)) })()
-	err := a.runStarted(ctx, h, b.run, func() error {
-		err := <-b.done
-		if agent.Err() != nil {
-			b.stop(context.Cause(agent)) // not a moment later
+// begin makes a command ready to be run, if there is a free slot and none waits
+// for one; else it returns nil. Whether it runs the ledger decides: that is the
+// later of the two, so that the journal is what is woken last and goes on first.
+func (a *Agent) begin(link Link, h *held) *beginning {
+	ctx, stop := context.WithCancelCause(context.Background())
+	b := &beginning{run: rand.Text(), stop: stop, done: make(chan error, 1)}
+	job := h.job // which is let go if another one ends the command
+	taken := a.executor.begin(func(agent context.Context) {
+		defer stop(nil)
+		defer context.AfterFunc(agent, func() { stop(context.Cause(agent)) })()
+		r := a.newRun(h, b.run, false, func() error {
+			err := <-b.done
+			if agent.Err() != nil {
+				stop(context.Cause(agent)) // not a moment later
+			}
+			return err
+		})
+		err := a.runStarted(ctx, h, job, r)
+		if err != nil && !errors.Is(err, errNotBegun) {
+			a.busy(link, h.id) // nobody has it: it comes again
 		}
-		return err
 	})
-	if err != nil {
-		a.busy(link, h.id) // nobody has it: it comes again
+	if !taken {
+		stop(nil)
+		return nil
 	}
+	return b
 }
 
 // known is what this agent knows of a command. What a newer coordinator adds is
@@ -161,36 +171,36 @@ func (a *Agent) start(ctx context.Context, h *held) func() {
 	}
 	return func() {
 		defer stop(nil)
-		if err := a.runStarted(ctx, h, mark, func() error { return <-started }); err != nil {
+		r := a.newRun(h, mark, h.again, func() error { return <-started })
+		if err := a.runStarted(ctx, h, h.job, r); err != nil {
 			<-a.finish(h, result{target: a.rejected(h.id, fmt.Sprintf("not started: it could not be journaled: %v", err))})
 		}
 	}
 }
 
 // runStarted runs a command to its end. It makes ready what it can while the
-// start is on its way to the disk, which journaled waits for; after an error of
-// that nothing was run.
-func (a *Agent) runStarted(ctx context.Context, h *held, mark string, journaled func() error) error {
-	onDisk := sync.OnceValue(journaled)
-	r := h.job.run(ctx, a.newRun(h, mark, onDisk))
-	if err := onDisk(); err != nil {
+// start is on its way to the disk; after an error of that nothing was run.
+func (a *Agent) runStarted(ctx context.Context, h *held, j job, r run) error {
+	ended := j.run(ctx, r)
+	if err := r.onDisk(); err != nil {
 		return err
 	}
 	a.outbox.unwatch(h.id)
-	if h.again {
-		r.target = didRun(h, r.target)
+	if r.again {
+		ended.target = didRun(h, ended.target)
 	}
-	<-a.finish(h, r)
+	<-a.finish(h, ended)
 	return nil
 }
 
-func (a *Agent) newRun(h *held, mark string, onDisk func() error) run {
-	r := run{mark: mark, onDisk: onDisk, joined: func(g plugin.Group) {
+// newRun is for a command whose start is being journaled.
+func (a *Agent) newRun(h *held, mark string, again bool, journaled func() error) run {
+	r := run{mark: mark, again: again, onDisk: sync.OnceValue(journaled), joined: func(g plugin.Group) {
 		a.ledger.joined(h, g)
 		a.tell(h)
 		a.log.Debug("command started", "cmd", h.id, "type", h.command.Type, "pid", g.ID)
 	}}
-	if !h.again { // or what this run says would be mixed up with what the first one said
+	if !again { // or what this run says would be mixed up with what the first one said
 		r.live = func(stdout, stderr plugin.Head) { a.outbox.watch(h.id, stdout, stderr) }
 		r.grown = func() { a.outbox.grown(h.id) }
 	}

@@ -16,9 +16,8 @@ type executor struct {
 
 	mu      sync.Mutex
 	waiting []*held
-	begun   []func(context.Context) // to be run in slots that seize gave
-	free    int                     // slots
-	open    bool                    // run will look
+	free    int                              // slots
+	occupy  func(rest func(context.Context)) // runs rest in a slot that was taken; nil: run does not work
 	wake    chan struct{}
 }
 
@@ -34,27 +33,16 @@ func (e *executor) put(h *held) {
 	e.wakeLocked()
 }
 
-// seize takes a slot for a command that need not wait, if there is one and none
-// waits. begin or yield must follow.
-func (e *executor) seize() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if !e.open || e.free == 0 || len(e.waiting) > 0 {
-		return false
-	}
-	e.free--
-	return true
-}
-
-// begin runs rest in the slot that seize gave; false: run has ended meanwhile.
+// begin runs rest at once, on a goroutine of its own, if there is a slot and no
+// command waits for one. rest gets the context of run, and run waits for it.
 func (e *executor) begin(rest func(context.Context)) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if !e.open {
+	if e.occupy == nil || e.free == 0 || len(e.waiting) > 0 {
 		return false
 	}
-	e.begun = append(e.begun, rest)
-	e.wakeLocked()
+	e.free--
+	e.occupy(rest)
 	return true
 }
 
@@ -85,23 +73,21 @@ func (e *executor) drop(h *held) {
 func (e *executor) run(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()
-	occupy := func(rest func()) {
+	occupy := func(rest func(context.Context)) {
 		running.Go(func() {
 			defer e.yield()
-			rest()
+			rest(ctx)
 		})
 	}
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
-	e.takeBegun(true)
+	e.open(occupy)
+	defer e.open(nil) // before running is waited for
 	for ctx.Err() == nil {
 		next := e.expireLate()
-		for _, rest := range e.takeBegun(true) {
-			occupy(func() { rest(ctx) })
-		}
 		for h := e.pop(); h != nil; h = e.pop() {
 			if rest := e.start(ctx, h); rest != nil {
-				occupy(rest)
+				occupy(func(context.Context) { rest() })
 			} else {
 				e.yield()
 			}
@@ -113,18 +99,13 @@ func (e *executor) run(ctx context.Context) {
 		case <-ctx.Done():
 		}
 	}
-	for _, rest := range e.takeBegun(false) { // these see that ctx has ended
-		occupy(func() { rest(ctx) })
-	}
 }
 
-// takeBegun returns what begin gave, and says whether it may go on with that.
-func (e *executor) takeBegun(open bool) []func(context.Context) {
+// open sets what begin may use; nil: it may not any more.
+func (e *executor) open(occupy func(rest func(context.Context))) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	begun := e.begun
-	e.begun, e.open = nil, open
-	return begun
+	e.occupy = occupy
 }
 
 // pop takes the next command and a slot for it, or returns nil.

@@ -24,6 +24,7 @@ type job interface {
 // run is what a job gets of the agent.
 type run struct {
 	mark   string       // the marker of its processes
+	again  bool         // it was started before
 	onDisk func() error // blocks until its start is journaled: no process before that
 	joined func(plugin.Group)
 	live   func(stdout, stderr plugin.Head) // nil: its output is told at its end

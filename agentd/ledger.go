@@ -68,9 +68,10 @@ const (
 // beginning starts a command as it comes, if none is to be started before it.
 // Its receipt and its start are then one record, so both are on disk or neither.
 type beginning struct {
-	run  string
-	stop context.CancelCauseFunc
-	done chan error // receives when that is on disk, or cannot be; nil: it waits after all
+	run   string
+	stop  context.CancelCauseFunc
+	done  chan error // cap 1; receives when that is on disk, or cannot be
+	begun bool       // by receive; else it waits after all, or is not new
 }
 
 // receive takes a command. A new one is journaled, and accepted is called when
@@ -118,7 +119,7 @@ func (l *ledger) beginLocked(h *held, received record, b *beginning) {
 	l.running(h)
 	h.run, h.started, h.stop = b.run, h.received, b.stop
 	received.Run = b.run
-	b.done = make(chan error, 1)
+	b.begun = true
 	l.journal.append(received, func(err error) {
 		if err != nil {
 			l.drop(h)

@@ -135,10 +135,10 @@ func TestSlowLinkSlowsNoProgram(t *testing.T) {
 // What a second run says must not be mixed up with what the first one said.
 func TestSecondRunIsNotHeardBeforeItsEnd(t *testing.T) {
 	a := &Agent{}
-	if r := a.newRun(&held{id: "x"}, "mark", nil); r.live == nil || r.grown == nil {
+	if r := a.newRun(&held{id: "x"}, "mark", false, nil); r.live == nil || r.grown == nil {
 		t.Error("a first run is not heard")
 	}
-	if r := a.newRun(&held{id: "x", again: true}, "mark", nil); r.live != nil || r.grown != nil {
+	if r := a.newRun(&held{id: "x"}, "mark", true, nil); r.live != nil || r.grown != nil {
 		t.Error("a second run is heard")
 	}
 }
