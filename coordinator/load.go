@@ -92,6 +92,9 @@ func (c *Coordinator) each(ctx context.Context, s store.Space, prefix string, fn
 // openCommand puts a command and all that the store knows of its targets into
 // the ledger.
 func (c *Coordinator) openCommand(ctx context.Context, id string) error {
+	if c.ledger.get(id) != nil {
+		return nil // opened at once
+	}
 	kvs, err := c.store.Get(ctx, spaceHistory, cmdKey(id), openKey(id), ctlKey(id))
 	if err != nil {
 		return err
@@ -99,26 +102,21 @@ func (c *Coordinator) openCommand(ctx context.Context, id string) error {
 	if kvs[0].Rev == 0 || kvs[1].Rev == 0 {
 		return nil // ended meanwhile
 	}
-	oc := &openCommand{cmd: &musterv1.Command{}, ended: make(chan struct{})}
-	if err := decode(kvs[0].Key, kvs[0].Value, oc.cmd); err != nil {
+	cmd := &musterv1.Command{}
+	if err := decode(kvs[0].Key, kvs[0].Value, cmd); err != nil {
 		return err
 	}
-	// The time left is measured once, by the wall clock; from here on it runs
-	// by the monotonic one.
-	oc.expires = time.Now().Add(oc.cmd.ExpireTime.AsTime().Sub(c.cfg.Now()))
-	if oc.targets, err = c.targets(ctx, id); err != nil {
+	targets, err := c.targets(ctx, id)
+	if err != nil {
 		return err
 	}
 	ctl := &musterv1.CommandControl{State: musterv1.Command_OPEN}
 	if err := decode(kvs[2].Key, kvs[2].Value, ctl); err != nil {
 		return err
 	}
-	if oc.plan, err = newPlan("rollout", oc.cmd.Rollout, len(oc.targets)); err != nil {
-		return fmt.Errorf("command %s: %w", id, err)
-	}
-	oc.states = make([]state, len(oc.targets))
-	for i := range oc.states {
-		oc.states[i] = state(musterv1.Target_QUEUED)
+	oc, err := c.newOpen(cmd, targets)
+	if err != nil {
+		return err
 	}
 	err = c.each(ctx, spaceHistory, sentPrefix+id+"/", func(kv store.KV) error {
 		oc.marks++
@@ -132,7 +130,6 @@ func (c *Coordinator) openCommand(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	oc.places.at = make([]place, len(oc.targets))
 	err = eachPack(ctx, c.store, id, func(n uint32, ts []*musterv1.Target) error {
 		oc.learn(n, ts, func(i int, t *musterv1.Target) { oc.states[i] = state(t.State) })
 		return nil
@@ -140,14 +137,38 @@ func (c *Coordinator) openCommand(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	if oc.control, oc.reason = ctl.State, ctl.Reason; oc.control == 0 {
-		oc.control = musterv1.Command_OPEN
+	if ctl.State != 0 {
+		oc.control, oc.reason = ctl.State, ctl.Reason
 	}
 	if oc.plan != nil {
 		oc.plan.forgiven = int(ctl.Forgiven)
 	}
+	c.open(oc)
+	return nil
+}
+
+// newOpen is a command of whose targets nothing is known yet.
+func (c *Coordinator) newOpen(cmd *musterv1.Command, targets []string) (*openCommand, error) {
+	plan, err := newPlan("rollout", cmd.Rollout, len(targets))
+	if err != nil {
+		return nil, fmt.Errorf("command %s: %w", cmd.Id, err)
+	}
+	oc := &openCommand{cmd: cmd, targets: targets, plan: plan, control: musterv1.Command_OPEN, ended: make(chan struct{})}
+	// The time left is measured once, by the wall clock; from here on it runs
+	// by the monotonic one.
+	oc.expires = time.Now().Add(cmd.ExpireTime.AsTime().Sub(c.cfg.Now()))
+	oc.states = make([]state, len(targets))
+	for i := range oc.states {
+		oc.states[i] = state(musterv1.Target_QUEUED)
+	}
+	oc.places.at = make([]place, len(targets))
+	return oc, nil
+}
+
+// open puts a command into the ledger, if it is not there, and lets it begin.
+func (c *Coordinator) open(oc *openCommand) {
 	if !c.ledger.add(oc) {
-		return nil
+		return
 	}
 	c.watchEnd(oc)
 	if c.cfg.CancelOffline { // who went OFFLINE while it was stored, or while this process was down
@@ -162,7 +183,6 @@ func (c *Coordinator) openCommand(ctx context.Context, id string) error {
 		c.end(oc)
 	}
 	c.begin(oc)
-	return nil
 }
 
 // begin lets a command that may be sent go to its agents: a rollout to those

@@ -8,11 +8,11 @@ import (
 // sentAtOnce returns the SENT mark of targets to which nothing stands in the way:
 // their agents are ONLINE and have nothing to do. It is stored with the command,
 // which saves a commit on the way to them; the dispatcher marks the others when it
-// is their turn. done must be called when the ledger has the command, or nobody
-// will.
-func (c *Coordinator) sentAtOnce(cmd *musterv1.Command, targets []string) (mark []store.Op, done func()) {
+// is their turn. all says that there are no others. done must be called when the
+// ledger has the command, or nobody will.
+func (c *Coordinator) sentAtOnce(cmd *musterv1.Command, targets []string) (mark []store.Op, all bool, done func()) {
 	if cmd.Rollout != nil || len(targets) > maxMarks {
-		return nil, func() {} // it is not known whose turn it is; or there is more than a row
+		return nil, false, func() {} // it is not known whose turn it is; or there is more than a row
 	}
 	row := &musterv1.SentMarks{}
 	var agents []string
@@ -21,10 +21,26 @@ func (c *Coordinator) sentAtOnce(cmd *musterv1.Command, targets []string) (mark 
 		agents = append(agents, targets[i])
 	}
 	if len(agents) == 0 {
-		return nil, func() {}
+		return nil, false, func() {}
 	}
 	op := store.Op{Kind: store.PutIfAbsent, Space: spaceHistory, Key: sentKey(cmd.Id, 0), Value: encode(row)}
-	return []store.Op{op}, func() { c.ledger.keepPromise(agents) }
+	return []store.Op{op}, len(agents) == len(targets), func() { c.ledger.keepPromise(agents) }
+}
+
+// openAtOnce gives the ledger a command that is stored with a mark of all its
+// targets. The watch would do the same, and finds it done: it has to come round
+// and reads everything from the store again.
+func (c *Coordinator) openAtOnce(cmd *musterv1.Command, targets []string) error {
+	oc, err := c.newOpen(cmd, targets)
+	if err != nil {
+		return err
+	}
+	for i := range oc.states {
+		oc.states[i] = state(musterv1.Target_SENT)
+	}
+	oc.marks = 1
+	c.open(oc)
+	return nil
 }
 
 // ready returns the indexes of those ids whose agent can be sent a command now.

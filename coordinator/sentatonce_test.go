@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -61,7 +62,7 @@ func TestAgentInMaintenanceIsNotMarked(t *testing.T) {
 		rollout := to("a")
 		rollout.Rollout = &musterv1.Rollout{Batch: "1"}
 		r.c.fleet.setMaintenance("a", false)
-		if mark, _ := r.c.sentAtOnce(rollout, []string{"a"}); mark != nil {
+		if mark, _, _ := r.c.sentAtOnce(rollout, []string{"a"}); mark != nil {
 			t.Error("a rollout is marked before it is its turn")
 		}
 	})
@@ -73,8 +74,8 @@ func TestIdleAgentIsPromisedOnce(t *testing.T) {
 	fleetTest(t, func(t *testing.T, r *rig) {
 		a := r.peer("a").join()
 		defer a.leave()
-		mark, done := r.c.sentAtOnce(&musterv1.Command{Id: "1"}, []string{"a"})
-		again, doneAgain := r.c.sentAtOnce(&musterv1.Command{Id: "2"}, []string{"a"})
+		mark, _, done := r.c.sentAtOnce(&musterv1.Command{Id: "1"}, []string{"a"})
+		again, _, doneAgain := r.c.sentAtOnce(&musterv1.Command{Id: "2"}, []string{"a"})
 		if len(mark) != 1 || len(again) != 0 {
 			t.Errorf("%d and %d marks, want 1 and 0", len(mark), len(again))
 		}
@@ -94,7 +95,10 @@ func TestMarkedWithItsCommandAndSentAfterARestart(t *testing.T) {
 		cmd := to("a")
 		cmd.Id, cmd.Timeout = "01HZX3Q4N8F0V9C2T7R5K1M6AB", lasting(time.Minute)
 		cmd.CreateTime, cmd.ExpireTime = timestamppb.Now(), timestamppb.New(time.Now().Add(time.Hour))
-		mark, done := r.c.sentAtOnce(cmd, []string{"a"})
+		mark, all, done := r.c.sentAtOnce(cmd, []string{"a"})
+		if !all {
+			t.Error("there is one target, and it is not all")
+		}
 		done()
 		a.leave()
 		r.stop()
@@ -108,5 +112,46 @@ func TestMarkedWithItsCommandAndSentAfterARestart(t *testing.T) {
 		b.wantGot(1)
 		b.report(cmd.Id, musterv1.Target_SUCCEEDED)
 		r.wantState(cmd.Id, "a", musterv1.Target_SUCCEEDED)
+	})
+}
+
+// A command of idle agents is on its way when it is stored, not when the watch has
+// come round. What the watch brings then changes nothing.
+func TestSentBeforeTheWatchComesRound(t *testing.T) {
+	sickTest(t, func(t *testing.T, r *rig, s *sick) {
+		a, b, c := r.peer("a").join(), r.peer("b").join(), r.peer("c").join()
+		defer a.leave()
+		defer b.leave()
+		c.leave()
+		s.blind.Store(true)
+		(*s.cut.Load())()
+		synctest.Wait()
+		submit := func(cmd *musterv1.Command) <-chan *musterv1.Command {
+			done := make(chan *musterv1.Command, 1)
+			go func() {
+				cmd, err := r.cmds.CreateCommand(t.Context(), &musterv1.CreateCommandRequest{Command: cmd})
+				if err != nil {
+					t.Error(err)
+				}
+				done <- cmd
+			}()
+			synctest.Wait()
+			return done
+		}
+		both := submit(to("b", "c"))
+		b.wantGot(0) // c is away, so there is more to be known than a mark says
+		idle := submit(to("a"))
+		a.wantGot(1)
+		s.blind.Store(false)
+		one, two := <-idle, <-both
+		time.Sleep(5 * time.Second)
+		a.wantGot(1)
+		b.wantGot(1)
+		a.report(one.Id, musterv1.Target_SUCCEEDED)
+		b.report(two.Id, musterv1.Target_SUCCEEDED)
+		if got := r.command(one.Id); got.State != musterv1.Command_DONE || got.Counts.Succeeded != 1 || got.Counts.Total != 1 {
+			t.Errorf("got %v", got)
+		}
+		r.wantState(two.Id, "b", musterv1.Target_SUCCEEDED)
 	})
 }

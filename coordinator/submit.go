@@ -55,15 +55,21 @@ func (c *Coordinator) submit(ctx context.Context, req *musterv1.Command, key str
 		cmd.Target.Agents = nil
 	}
 
-	mark, done := c.sentAtOnce(cmd, targets)
+	mark, all, done := c.sentAtOnce(cmd, targets)
 	defer done()
-	rev, err := c.storeCommand(ctx, cmd, targets, c.settledAtOnce(cmd, targets), mark, once)
+	settled := c.settledAtOnce(cmd, targets)
+	rev, err := c.storeCommand(ctx, cmd, targets, settled, mark, once)
 	if errors.Is(err, store.ErrConflict) { // the same key, at the same time
 		id, err := c.earlier(ctx, once)
 		return c.again(ctx, id, err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("command: %w", err)
+	}
+	if all && len(settled) == 0 {
+		if err := c.openAtOnce(cmd, targets); err != nil {
+			return nil, err
+		}
 	}
 	if err := c.ledger.await(ctx, rev); err != nil {
 		return nil, fmt.Errorf("command %s is stored, but: %w", cmd.Id, err)
