@@ -123,6 +123,48 @@ func TestC101ResumeOrOneClearResync(t *testing.T) {
 	})
 }
 
+// Thousands of targets' events are not made when nobody was there for a minute:
+// who comes back then is not told that it missed nothing.
+func TestC101EventsThatNobodyWatched(t *testing.T) {
+	fleetTest(t, func(t *testing.T, r *rig) {
+		a := r.peer("a").join()
+		defer a.leave()
+		for _, c := range []struct {
+			away time.Duration
+			want []string
+		}{
+			{30 * time.Second, []string{"command OPEN", "target a RUNNING", "target a SUCCEEDED", "command DONE"}},
+			{2 * time.Minute, []string{"resync"}},
+		} {
+			w := r.watch("")
+			cmd := r.submit(to("a"))
+			w.kinds()
+			last := w.got[len(w.got)-1].Id
+			a.report(cmd.Id, musterv1.Target_SUCCEEDED)
+			w.stop()
+			time.Sleep(c.away)
+			cmd = r.submit(to("a"))
+			a.report(cmd.Id, musterv1.Target_RUNNING)
+			a.report(cmd.Id, musterv1.Target_SUCCEEDED)
+			synctest.Wait()
+			w = r.watch(last)
+			got := w.kinds()
+			if len(got) > len(c.want) {
+				got = got[len(got)-len(c.want):]
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("away for %v: got %v, want %v", c.away, got, c.want)
+			}
+			next := r.submit(to("a"))
+			a.report(next.Id, musterv1.Target_SUCCEEDED)
+			if got := w.kinds(); !slices.Equal(got[len(got)-3:], []string{"command OPEN", "target a SUCCEEDED", "command DONE"}) {
+				t.Errorf("away for %v: then got %v", c.away, got)
+			}
+			w.stop()
+		}
+	})
+}
+
 // A reader that takes nothing holds nobody up, and finds one resync.
 func TestC100SlowReaderGetsOneResync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

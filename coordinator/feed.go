@@ -31,6 +31,21 @@ func targetEvent(t *musterv1.Target) *musterv1.Event {
 	return &musterv1.Event{Kind: "target", Target: t}
 }
 
+// tellTargets tells states of targets to whoever follows them.
+func (c *Coordinator) tellTargets(ts ...*musterv1.Target) {
+	switch {
+	case len(ts) == 0:
+	case !c.feed.watched():
+		c.feed.leaveOut()
+	default:
+		events := make([]*musterv1.Event, len(ts))
+		for i, t := range ts {
+			events[i] = targetEvent(t)
+		}
+		c.feed.publish(events...)
+	}
+}
+
 // feed keeps the latest events in a ring. Each reader has a position of its
 // own, so a slow one holds nobody up: when the ring has gone past it, it gets
 // one "resync".
@@ -41,13 +56,14 @@ type feed struct {
 	mu      sync.Mutex
 	ring    []*musterv1.Event
 	next    uint64 // seq of the next event; seqs start at 1
+	whole   uint64 // from this one on none was left out
 	readers int
 	asked   time.Time     // when one left last
 	fresh   chan struct{} // closed and replaced with each event
 }
 
 func newFeed(size int, wall func() time.Time) *feed {
-	return &feed{epoch: ulid.Make().String(), wall: wall, ring: make([]*musterv1.Event, size), next: 1, fresh: make(chan struct{})}
+	return &feed{epoch: ulid.Make().String(), wall: wall, ring: make([]*musterv1.Event, size), next: 1, whole: 1, fresh: make(chan struct{})}
 }
 
 // publish adds events, whose messages must not change afterwards.
@@ -64,6 +80,20 @@ func (f *feed) publish(es ...*musterv1.Event) {
 		f.ring[f.next%uint64(len(f.ring))] = e
 		f.next++
 	}
+	f.wakeLocked()
+}
+
+// leaveOut stands for events that are not told since nobody is there, see
+// watched. Who comes back for them is told resync.
+func (f *feed) leaveOut() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.next++
+	f.whole = f.next
+	f.wakeLocked()
+}
+
+func (f *feed) wakeLocked() {
 	close(f.fresh)
 	f.fresh = make(chan struct{})
 }
@@ -87,7 +117,7 @@ func (f *feed) from(id string) (next uint64, whole bool) {
 }
 
 func (f *feed) holdsLocked(seq uint64) bool {
-	return seq+uint64(len(f.ring)) > f.next-1
+	return seq >= f.whole && seq+uint64(len(f.ring)) > f.next-1
 }
 
 // watched reports whether somebody reads, or did so a short while ago and may

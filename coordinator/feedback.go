@@ -296,6 +296,8 @@ func (k *configs) tell(agent string, changed []heldConfig) {
 		for _, h := range changed {
 			k.c.feed.publish(&musterv1.Event{Kind: "config_status", ConfigStatus: h.message(agent, k.shownWanted(want, h))})
 		}
+	} else {
+		k.c.feed.leaveOut()
 	}
 	var all []*musterv1.ConfigStatus
 	for _, h := range changed {

@@ -323,9 +323,6 @@ func (c *Coordinator) apply(ctx context.Context, es []store.Event) error {
 			var ts []*musterv1.Target
 			ts, err = c.arrived(e.KV)
 			finals = append(finals, ts...)
-			for _, t := range ts {
-				events = append(events, targetEvent(t))
-			}
 		case ctlPrefix:
 			var ev *musterv1.Event
 			if ev, err = c.applyControl(e.KV); ev != nil {
@@ -343,6 +340,7 @@ func (c *Coordinator) apply(ctx context.Context, es []store.Event) error {
 	}
 	ended, halted, going := c.ledger.finals(finals)
 	c.feed.publish(events...)
+	c.tellTargets(finals...)
 	c.settled(finals)
 	c.afterFinals(ended, halted, going)
 	c.ledger.reach(rev)

@@ -30,10 +30,8 @@ func (c *Coordinator) onTarget(p *bus.Peer, _ *musterv1.Envelope, t *musterv1.Ta
 	}
 	c.told(a, t.JournalSeq)
 	if !isFinal(t.State) {
-		if r, open := c.ledger.find(t.CommandId, a.id); open && c.ledger.progress(r, t.State) && t.State == musterv1.Target_RUNNING && c.feed.watched() {
-			c.feed.publish(&musterv1.Event{Kind: "target", Target: &musterv1.Target{
-				CommandId: t.CommandId, AgentId: a.id, State: t.State, StartTime: t.StartTime,
-			}})
+		if r, open := c.ledger.find(t.CommandId, a.id); open && c.ledger.progress(r, t.State) && t.State == musterv1.Target_RUNNING {
+			c.tellTargets(&musterv1.Target{CommandId: t.CommandId, AgentId: a.id, State: t.State, StartTime: t.StartTime})
 		}
 		return nil
 	}
