@@ -19,9 +19,9 @@ import (
 
 // leanAgent is an agent that is written by hand and does no more than it must, as
 // the NATS subscribers do that it is compared with: a goroutine that blocks in
-// reads, and one write for each answer. It speaks NULL, and does not come back
-// when its link breaks. It keeps nothing: a command that comes again is answered
-// again.
+// reads, and one write for the answers to what came together. It speaks NULL, and
+// does not come back when its link breaks. It keeps nothing: a command that comes
+// again is answered again.
 type leanAgent struct {
 	fleet  *fleet
 	number int
@@ -76,6 +76,11 @@ func (a *leanAgent) serve() error {
 	for {
 		if err := a.hear(in); err != nil {
 			return err
+		}
+		if in.Buffered() == 0 {
+			if err := a.flush(); err != nil {
+				return err
+			}
 		}
 	}
 }
@@ -182,6 +187,9 @@ func (a *leanAgent) onHeartbeatAck(body []byte) error {
 	}
 	a.fleet.tally.beats.Add(1)
 	if wantsAll(&m) {
+		if err := a.flush(); err != nil {
+			return err
+		}
 		return a.register()
 	}
 	return nil
@@ -198,12 +206,19 @@ func (a *leanAgent) onCommand(body []byte) error {
 	}
 	a.journal += 2 // it was started, and it has ended
 	a.target = appendSucceeded(a.target[:0], id, a.id, a.fleet.result, a.journal, time.Now())
-	a.out = load.Message{targetType, nil, a.target}.Append(a.out[:0])
-	if _, err := a.nc.Write(a.out); err != nil {
-		return err
-	}
+	a.out = load.Message{targetType, nil, a.target}.Append(a.out)
 	a.fleet.tally.results.Add(1)
 	return nil
+}
+
+// flush writes the answers to all that has come, at once as a Dealer does.
+func (a *leanAgent) flush() error {
+	if len(a.out) == 0 {
+		return nil
+	}
+	_, err := a.nc.Write(a.out)
+	a.out = a.out[:0]
+	return err
 }
 
 func (a *leanAgent) onTargetAck(body []byte) error {
