@@ -33,6 +33,14 @@ type committer interface {
 	Commit(context.Context, store.Batch) (store.Result, error)
 }
 
+// After a commit of many writes more are on their way: the next one waits for
+// them, because a commit of a few costs nearly as much as one of hundreds. A
+// single write, and the first ones of a rush, do not wait.
+const (
+	rush   = 32
+	gather = 3 * time.Millisecond
+)
+
 // write is one all-or-nothing part of a batch.
 type write struct {
 	// ops says what to write, just before the commit, on the batcher's
@@ -139,7 +147,7 @@ type batch struct {
 	ops    int
 	bytes  int
 
-	committed chan struct{} // closed when the store has answered
+	committed chan struct{} // closed when the store has answered, and in a rush a moment later
 	landed    chan struct{} // closed when the writes have been told, too
 }
 
@@ -210,7 +218,11 @@ func (t *batch) add(w *write) {
 // commit stores t, and tells its writes after those of the batch before.
 func (b *batcher) commit(ctx context.Context, t, before *batch) {
 	outcomes := b.attempt(ctx, t.writes)
-	close(t.committed)
+	if len(t.writes) < rush {
+		close(t.committed)
+	} else {
+		time.AfterFunc(gather, func() { close(t.committed) })
+	}
 	<-before.landed
 	for i, w := range t.writes {
 		w.finish(outcomes[i])
