@@ -18,7 +18,7 @@ var errBacklog = errors.New("coordinator: backlog of writes is full")
 // one batch after the other; while the store is at work on one, the next is made
 // ready and the one before is answered.
 type batcher struct {
-	store    committer
+	store    *packer
 	maxItems int
 	maxBytes int
 
@@ -26,11 +26,6 @@ type batcher struct {
 	items []*write
 	bytes int
 	wake  chan struct{} // cap 1
-}
-
-// committer is the part of a store that a batcher needs.
-type committer interface {
-	Commit(context.Context, store.Batch) (store.Result, error)
 }
 
 // After a commit of many writes more are on their way: the next one waits for
@@ -47,10 +42,12 @@ type write struct {
 	// goroutine; it may read the store and be asked again. All earlier writes
 	// are done then or part of the same commit, unless it is blind. No ops is no
 	// commit: done is called with ok.
-	ops   func(ctx context.Context) ([]store.Op, error)
-	done  func(skipped []bool, err error) // may be nil; must not block; called in order. skipped has one entry per op
-	size  int
-	blind bool // ops may be asked while earlier writes, of other keys, are being committed
+	ops func(ctx context.Context) ([]store.Op, error)
+	// results are final Targets, stored with the ops; ops may set them.
+	results []result
+	done    func(skipped []bool, err error) // may be nil; must not block; called in order. skipped has one entry per op, and then one per result
+	size    int
+	blind   bool // ops may be asked while earlier writes, of other keys, are being committed
 
 	made   []store.Op
 	failed error // of ops
@@ -61,7 +58,7 @@ func fixed(ops ...store.Op) func(context.Context) ([]store.Op, error) {
 	return func(context.Context) ([]store.Op, error) { return ops, nil }
 }
 
-func newBatcher(s committer, maxItems, maxBytes int) *batcher {
+func newBatcher(s *packer, maxItems, maxBytes int) *batcher {
 	return &batcher{store: s, maxItems: maxItems, maxBytes: maxBytes, wake: make(chan struct{}, 1)}
 }
 
@@ -151,11 +148,14 @@ type batch struct {
 	landed    chan struct{} // closed when the writes have been told, too
 }
 
-// rowKey is the key of a row in its space.
+// rowKey is the key of a row in its space, or what is in one: the result of an
+// agent in a command.
 type rowKey struct {
-	space store.Space
-	key   string
+	space      store.Space
+	key, agent string
 }
+
+func keyOf(o store.Op) rowKey { return rowKey{space: o.Space, key: string(o.Key)} }
 
 func newBatch() *batch {
 	return &batch{places: map[rowKey]struct{}{}, committed: make(chan struct{}), landed: make(chan struct{})}
@@ -183,9 +183,9 @@ func (t *batch) fill(ctx context.Context, ws []*write, last *batch) []*write {
 			return ws[i:]
 		}
 		if w.made, w.failed = w.ops(ctx); w.failed != nil {
-			w.made = nil
+			w.made, w.results = nil, nil
 		}
-		if !t.fits(w) || t.writesOneOf(w.made) || flying && last.writesOneOf(w.made) {
+		if !t.fits(w) || t.writesOneOf(w) || flying && last.writesOneOf(w) {
 			return ws[i:] // asked again once that batch is done
 		}
 		t.add(w)
@@ -194,12 +194,28 @@ func (t *batch) fill(ctx context.Context, ws []*write, last *batch) []*write {
 }
 
 func (t *batch) fits(w *write) bool {
-	return len(t.writes) == 0 || t.ops+len(w.made) <= store.MaxOps && t.bytes+sizeOf(w.made) <= store.MaxBytes
+	return len(t.writes) == 0 || t.ops+w.rows() <= store.MaxOps && t.bytes+w.bytes() <= store.MaxBytes
 }
 
-func (t *batch) writesOneOf(ops []store.Op) bool {
-	for _, o := range ops {
-		if _, there := t.places[rowKey{o.Space, string(o.Key)}]; there {
+// rows is how many it writes at most, for each result may begin a pack.
+func (w *write) rows() int { return len(w.made) + len(w.results) }
+
+func (w *write) bytes() int {
+	n := sizeOf(w.made)
+	for _, r := range w.results {
+		n += len(r.value) + resultOverhead
+	}
+	return n
+}
+
+func (t *batch) writesOneOf(w *write) bool {
+	for _, o := range w.made {
+		if _, there := t.places[keyOf(o)]; there {
+			return true
+		}
+	}
+	for _, r := range w.results {
+		if _, there := t.places[r.key()]; there {
 			return true
 		}
 	}
@@ -208,10 +224,13 @@ func (t *batch) writesOneOf(ops []store.Op) bool {
 
 func (t *batch) add(w *write) {
 	t.writes = append(t.writes, w)
-	t.ops += len(w.made)
-	t.bytes += sizeOf(w.made)
+	t.ops += w.rows()
+	t.bytes += w.bytes()
 	for _, o := range w.made {
-		t.places[rowKey{o.Space, string(o.Key)}] = struct{}{}
+		t.places[keyOf(o)] = struct{}{}
+	}
+	for _, r := range w.results {
+		t.places[r.key()] = struct{}{}
 	}
 }
 
@@ -240,15 +259,16 @@ type outcome struct {
 // attempt commits writes, all or none; but one that is to blame takes none of the
 // others with it.
 func (b *batcher) attempt(ctx context.Context, ws []*write) []outcome {
-	var all store.Batch
+	var ops []store.Op
+	var results []result
 	for _, w := range ws {
-		all.Ops = append(all.Ops, w.made...)
+		ops, results = append(ops, w.made...), append(results, w.results...)
 	}
 	outcomes := make([]outcome, len(ws))
-	if len(all.Ops) == 0 {
+	if len(ops)+len(results) == 0 {
 		return outcomes
 	}
-	res, err := b.store.Commit(ctx, all)
+	skippedOps, skippedResults, err := b.store.commit(ctx, ops, results)
 	if len(ws) > 1 && (errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrInvalid)) {
 		for i := range ws {
 			outcomes[i] = b.attempt(ctx, ws[i:i+1])[0]
@@ -256,16 +276,14 @@ func (b *batcher) attempt(ctx context.Context, ws []*write) []outcome {
 		return outcomes
 	}
 	if err != nil {
-		err = fmt.Errorf("commit of %d rows: %w", len(all.Ops), err)
+		err = fmt.Errorf("commit of %d rows: %w", len(ops)+len(results), err)
 		pause(ctx, 100*time.Millisecond) // a full disk must not become a spin
 	}
-	skipped := make([]bool, len(all.Ops))
-	for _, i := range res.Skipped {
-		skipped[i] = true
-	}
 	for i, w := range ws {
-		outcomes[i] = outcome{skipped[:len(w.made)], err}
-		skipped = skipped[len(w.made):]
+		skipped := make([]bool, 0, w.rows())
+		skipped = append(append(skipped, skippedOps[:len(w.made)]...), skippedResults[:len(w.results)]...)
+		outcomes[i] = outcome{skipped, err}
+		skippedOps, skippedResults = skippedOps[len(w.made):], skippedResults[len(w.results):]
 	}
 	return outcomes
 }

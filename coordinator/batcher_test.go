@@ -35,7 +35,7 @@ type batching struct {
 func batchTest(t *testing.T, body func(t *testing.T, b *batching)) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &gated{store.NewMem(Spaces...), make(chan store.Batch, 10), make(chan error)}
-		b := &batching{batcher: newBatcher(g, 100, 1<<20), gated: g}
+		b := &batching{batcher: newBatcher(&packer{store: g}, 100, 1<<20), gated: g}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- b.run(ctx) }()

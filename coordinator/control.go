@@ -51,7 +51,7 @@ func (c *Coordinator) recordHalt(oc *openCommand) {
 	reason, forgiven := oc.reason, oc.plan.forgiven
 	c.ledger.mu.Unlock()
 	c.log.Warn("command halted", "cmd", oc.cmd.Id, "reason", reason)
-	c.batch.must(c.insist([]store.Op{c.controlOp(oc.cmd.Id, musterv1.Command_HALTED, reason, forgiven)}))
+	c.batch.must(c.insist(&write{ops: fixed(c.controlOp(oc.cmd.Id, musterv1.Command_HALTED, reason, forgiven))}))
 }
 
 // controlOf returns a command's state and the failures that count against it.

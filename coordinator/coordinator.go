@@ -30,7 +30,7 @@ type Coordinator struct {
 	dispatch *dispatcher
 	acks     *acker
 	quiet    *quietLog
-	fresh    freshTargets
+	fresh    freshPacks
 	ended    endedCommands
 	tokens   *tokens
 	keys     *keyring

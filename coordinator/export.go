@@ -152,7 +152,7 @@ func (x *exporter) targets(ctx context.Context, id string, ts []*musterv1.Target
 }
 
 func (x *exporter) target(t *musterv1.Target) error {
-	return x.line("target", resKey(t.CommandId, t.AgentId), func() (fields, error) { return targetFields(t) })
+	return x.line("target", []byte(resPrefix+t.CommandId+"/…/"+t.AgentId), func() (fields, error) { return targetFields(t) })
 }
 
 func (x *exporter) each(ctx context.Context, prefix string, fn func(store.KV) error) error {

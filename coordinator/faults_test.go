@@ -203,7 +203,7 @@ func TestCutWatchMissesNothing(t *testing.T) {
 
 func TestBacklogIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBatcher(store.NewMem(Spaces...), 3, 100)
+		b := newBatcher(&packer{store: store.NewMem(Spaces...)}, 3, 100)
 		w := func(size int) *write { return &write{ops: fixed(), size: size} }
 		for range 2 {
 			if err := b.add(w(40)); err != nil {
@@ -236,7 +236,7 @@ func TestBacklogIsBounded(t *testing.T) {
 func TestBatchFailsOnlyWhoIsToBlame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem := store.NewMem(Spaces...)
-		b := newBatcher(mem, 100, 1<<20)
+		b := newBatcher(&packer{store: mem}, 100, 1<<20)
 		var log []string
 		add := func(name string, op store.Op) {
 			op.Space = spaceFleet
@@ -351,7 +351,7 @@ func TestRegistrationsOfALinkThatIsGone(t *testing.T) {
 func TestOneLinkCannotFillTheBacklog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &Coordinator{cfg: Config{}.withDefaults()}
-		c.batch = newBatcher(store.NewMem(Spaces...), c.cfg.Backlog, c.cfg.BacklogBytes)
+		c.batch = newBatcher(&packer{store: store.NewMem(Spaces...)}, c.cfg.Backlog, c.cfg.BacklogBytes)
 		flood, other := &session{}, &session{}
 		w := func(size int) *write { return &write{ops: fixed(), size: size, done: func([]bool, error) {}} }
 		taken := 0

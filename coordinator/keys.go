@@ -125,9 +125,6 @@ func outPrefix(id, agent string, stream uint32) []byte {
 	return fmt.Appendf(nil, "%s%s/%s/%d/", outputPrefix, id, agent, stream)
 }
 
-// resKey is no row: it names a final Target to the packer, which puts it into one.
-func resKey(id, agent string) []byte { return []byte(resPrefix + id + "/" + agent) }
-
 // splitVersion cuts "prefix/NAME/n" after the prefix into its two parts.
 func splitVersion(key []byte, prefix string) (name string, n int32, ok bool) {
 	name, hex := splitKey(key, prefix)

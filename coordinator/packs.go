@@ -1,7 +1,6 @@
 package coordinator
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,7 +9,6 @@ import (
 	"sync"
 
 	"google.golang.org/protobuf/encoding/protowire"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/musterhq/muster/coordinator/store"
 	musterv1 "github.com/musterhq/muster/proto/muster/v1"
@@ -95,49 +93,62 @@ func (oc *openCommand) learn(pack uint32, ts []*musterv1.Target, first func(targ
 	}
 }
 
-// packer commits for those who write final Targets as rows of their own, under
-// resKey: it puts them into packs. The first one of a target wins; others are
-// skipped, as are those of commands that have ended. One commit at a time.
+// result is a final Target that is to be stored.
+type result struct {
+	target *musterv1.Target
+	value  []byte // encoded
+}
+
+// resultOverhead is what a result takes in a row and is not its value, at most
+// when it is alone there.
+const resultOverhead = 64
+
+func resultOf(t *musterv1.Target) result { return result{t, encode(t)} }
+
+func (r result) key() rowKey {
+	return rowKey{spaceHistory, r.target.CommandId, r.target.AgentId}
+}
+
+// packer commits rows, and results in packs. One commit at a time.
 type packer struct {
 	store  store.Store
 	ledger *ledger
-	fresh  *freshTargets
+	fresh  *freshPacks
 }
 
-// Commit is the store's.
-func (p *packer) Commit(ctx context.Context, b store.Batch) (store.Result, error) {
+// commit is the store's Commit, and says of each op and of each result whether it
+// was skipped. The first result of a target wins; others are skipped, as are those
+// of commands that have ended.
+func (p *packer) commit(ctx context.Context, ops []store.Op, results []result) (skippedOps, skippedResults []bool, err error) {
+	skippedOps, skippedResults = make([]bool, len(ops)), make([]bool, len(results))
 	w := &packing{packer: p, open: map[string]*pack{}}
-	for i, o := range b.Ops {
-		w.add(i, o)
-	}
-	w.packs = slices.DeleteFunc(w.packs, func(k *pack) bool { return len(k.of) == 0 })
-	if len(w.ops)+len(w.packs) == 0 {
-		return store.Result{Skipped: w.skipped}, nil
+	for i, r := range results {
+		skippedResults[i] = !w.add(r)
 	}
 	for _, k := range w.packs {
-		w.ops = append(w.ops, k.op())
-		p.fresh.keep(k.key(), k.targets)
+		if len(k.of) > 0 {
+			ops = append(ops, k.op())
+			p.fresh.keep(k.key(), k.targets)
+		}
 	}
-	res, err := p.store.Commit(ctx, store.Batch{Ops: w.ops})
+	if len(ops) == 0 {
+		return skippedOps, skippedResults, nil
+	}
+	res, err := p.store.Commit(ctx, store.Batch{Ops: ops})
 	if err != nil {
 		w.undo(ctx, err)
-		return res, err
 	}
 	for _, i := range res.Skipped {
-		w.skipped = append(w.skipped, w.from[i])
+		skippedOps[i] = true
 	}
-	res.Skipped = w.skipped
-	return res, nil
+	return skippedOps, skippedResults, err
 }
 
-// packing is a batch being turned into what is committed.
+// packing is results being turned into packs.
 type packing struct {
 	*packer
-	ops     []store.Op
-	from    []int // by op: its index in the batch
-	packs   []*pack
-	open    map[string]*pack // those that take more, by command
-	skipped []int
+	packs []*pack
+	open  map[string]*pack // those that take more, by command
 }
 
 // undo takes back the places of what was not stored.
@@ -162,16 +173,10 @@ type pack struct {
 	targets []*musterv1.Target
 }
 
-func (w *packing) add(i int, o store.Op) {
-	if o.Space != spaceHistory || !bytes.HasPrefix(o.Key, []byte(resPrefix)) {
-		w.ops, w.from = append(w.ops, o), append(w.from, i)
-		return
-	}
-	id, agent := splitKey(o.Key, resPrefix)
-	k := w.packFor(id)
-	if k == nil || !k.add(agent, o.Value, w.fresh.take(o.Key)) {
-		w.skipped = append(w.skipped, i)
-	}
+// add takes a result if it is the first of a target.
+func (w *packing) add(r result) bool {
+	k := w.packFor(r.target.CommandId)
+	return k != nil && k.add(r)
 }
 
 // packFor returns a pack of an open command that has room, or nil.
@@ -191,20 +196,13 @@ func (w *packing) packFor(id string) *pack {
 	return k
 }
 
-// add takes the final Target of an agent, encoded and, if it is at hand, decoded.
-func (k *pack) add(agent string, value []byte, t *musterv1.Target) bool {
-	i, ok := slices.BinarySearch(k.oc.targets, agent)
+func (k *pack) add(r result) bool {
+	i, ok := slices.BinarySearch(k.oc.targets, r.target.AgentId)
 	if !ok || !k.oc.places.take(i, placeIn(k.number, len(k.of))) {
 		return false
 	}
-	if t == nil {
-		t = &musterv1.Target{}
-		if err := proto.Unmarshal(value, t); err != nil {
-			panic(fmt.Sprintf("coordinator: a Target that was just encoded: %v", err))
-		}
-	}
-	k.value = appendTarget(k.value, value)
-	k.of, k.targets = append(k.of, i), append(k.targets, t)
+	k.value = appendTarget(k.value, r.value)
+	k.of, k.targets = append(k.of, i), append(k.targets, r.target)
 	return true
 }
 

@@ -297,11 +297,11 @@ func blindPacker(plan faulty.Plan) (*packer, *openCommand) {
 	oc := &openCommand{cmd: &musterv1.Command{Id: "c"}, targets: []string{"a", "b"}, states: make([]state, 2), places: places{at: make([]place, 2)}, ended: make(chan struct{})}
 	l := newLedger(1)
 	l.add(oc)
-	return &packer{store: s, ledger: l, fresh: &freshTargets{}}, oc
+	return &packer{store: s, ledger: l, fresh: &freshPacks{}}, oc
 }
 
-func resultFor(agent string) store.Op {
-	return resultOp(&musterv1.Target{CommandId: "c", AgentId: agent, State: musterv1.Target_SUCCEEDED})
+func resultFor(agent string) result {
+	return resultOf(&musterv1.Target{CommandId: "c", AgentId: agent, State: musterv1.Target_SUCCEEDED})
 }
 
 // A pack that turns out to be stored keeps its places, one that is not stored
@@ -323,15 +323,15 @@ func TestPlacesAfterAFailedCommit(t *testing.T) {
 				return f
 			})
 			defer p.store.Close()
-			batch := store.Batch{Ops: []store.Op{resultFor("a")}}
-			if _, err := p.Commit(t.Context(), batch); err == nil {
+			results := []result{resultFor("a")}
+			if _, _, err := p.commit(t.Context(), nil, results); err == nil {
 				t.Fatal("the commit did not fail")
 			}
-			res, err := p.Commit(t.Context(), batch)
+			_, skipped, err := p.commit(t.Context(), nil, results)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if skipped := len(res.Skipped) == 1; skipped != c.taken {
+			if skipped[0] != c.taken {
 				t.Errorf("the second one skipped: %v, want %v", skipped, c.taken)
 			}
 			ts, err := targetsAt(t.Context(), p.store, "c", oc.placesOf([]string{"a", "b"}))
@@ -349,7 +349,7 @@ func TestPlacesAfterAFailedCommit(t *testing.T) {
 func TestIndexIsMadeWhole(t *testing.T) {
 	p, oc := blindPacker(nil)
 	defer p.store.Close()
-	if _, err := p.Commit(t.Context(), store.Batch{Ops: []store.Op{resultFor("a"), resultFor("b")}}); err != nil {
+	if _, _, err := p.commit(t.Context(), nil, []result{resultFor("a"), resultFor("b")}); err != nil {
 		t.Fatal(err)
 	}
 	want := oc.placesOf(oc.targets)

@@ -70,7 +70,7 @@ func (c *Coordinator) enter(r registration) {
 	w := &write{size: proto.Size(r.row) + sizeOf(held), ops: fixed(append(held, putAgent(r.row))...)}
 	if broken {
 		c.warn("the agent's journal is not the one we knew; what was sent to it may not be sent again", "agent", r.msg.AgentId)
-		w.ops = c.lostOps(r.msg, r.row, held)
+		w.ops = c.lostOps(w, r.msg, r.row, held)
 	}
 	w.done = func(_ []bool, err error) {
 		if err != nil {
@@ -146,17 +146,18 @@ func foreign(unknown protoreflect.RawFields) (out protoreflect.RawFields) {
 
 // lostOps settles what was sent to a journal that is gone, together with the
 // row that names the new one. Of a command whose end the agent knows it can tell.
-func (c *Coordinator) lostOps(m *musterv1.Register, row *musterv1.Agent, held []store.Op) func(context.Context) ([]store.Op, error) {
+func (c *Coordinator) lostOps(w *write, m *musterv1.Register, row *musterv1.Agent, held []store.Op) func(context.Context) ([]store.Op, error) {
 	known := map[string]bool{}
 	for _, h := range m.Commands {
 		known[h.CommandId] = isFinal(h.State)
 	}
 	return func(context.Context) ([]store.Op, error) {
-		ops, now := append(slices.Clone(held), putAgent(row)), c.nowStamp()
+		now := c.nowStamp()
+		w.results = nil
 		for _, r := range c.ledger.claimSent(m.AgentId, known) {
-			ops = append(ops, resultOp(decided(r.oc.cmd.Id, m.AgentId, musterv1.Target_LOST, "the agent's journal is new or was set back: it cannot tell whether this ran", now)))
+			w.results = append(w.results, resultOf(decided(r.oc.cmd.Id, m.AgentId, musterv1.Target_LOST, "the agent's journal is new or was set back: it cannot tell whether this ran", now)))
 		}
-		return ops, nil
+		return append(slices.Clone(held), putAgent(row)), nil
 	}
 }
 

@@ -45,13 +45,11 @@ func (c *Coordinator) onTarget(p *bus.Peer, _ *musterv1.Envelope, t *musterv1.Ta
 // record hands a final report to the batcher. The first one wins; a repeat is
 // acknowledged like the first, so that the agent can forget it.
 func (c *Coordinator) record(s *session, agent string, t *musterv1.Target) {
-	res := resultOp(t)
-	w, first := &write{size: len(res.Value) + 128, blind: !hasOutput(t)}, false
+	res := resultOf(t)
+	w, first := &write{size: len(res.value) + 128, blind: !hasOutput(t)}, false
 	w.ops = func(ctx context.Context) ([]store.Op, error) {
 		r, open := c.ledger.find(t.CommandId, agent)
-		if first = open && !isFinal(c.ledger.state(r)); !first {
-			c.fresh.take(res.Key) // it was first when it was asked before
-		}
+		first, w.results = open && !isFinal(c.ledger.state(r)), nil
 		switch lacks := s.lacks(t); {
 		case !first && lacks: // nobody keeps output that comes after the end
 			return c.afterwards(ctx, withoutOutput(t))
@@ -60,13 +58,10 @@ func (c *Coordinator) record(s *session, agent string, t *musterv1.Target) {
 		case lacks:
 			return nil, errOutputMissing
 		}
-		c.fresh.put(res.Key, t)
-		return []store.Op{res}, nil
+		w.results = []result{res}
+		return nil, nil
 	}
 	w.done = func(skipped []bool, err error) {
-		if first && (err != nil || skipped[0]) {
-			c.fresh.take(res.Key)
-		}
 		if err == nil && first && skipped[0] {
 			// Final in the store, and the ledger did not know yet: look again.
 			c.batch.must(&write{ops: func(ctx context.Context) ([]store.Op, error) { return c.afterwards(ctx, t) },

@@ -31,21 +31,21 @@ func (c *Coordinator) watchEnd(oc *openCommand) {
 func (c *Coordinator) settle(claim func() []ref, to musterv1.Target_State, reason string) {
 	now := c.nowStamp()
 	for part := range slices.Chunk(claim(), store.MaxOps/2) {
-		ops := make([]store.Op, 0, len(part))
+		results := make([]result, 0, len(part))
 		for _, r := range part {
-			ops = append(ops, resultOp(decided(r.oc.cmd.Id, r.agent(), to, reason, now)))
+			results = append(results, resultOf(decided(r.oc.cmd.Id, r.agent(), to, reason, now)))
 		}
-		c.batch.must(c.insist(ops))
+		c.batch.must(c.insist(&write{ops: fixed(), results: results}))
 	}
 }
 
-// insist is a write that is queued again until it is stored.
-func (c *Coordinator) insist(ops []store.Op) *write {
-	w := &write{ops: fixed(ops...)}
+// insist makes w a write that is queued again until it is stored.
+func (c *Coordinator) insist(w *write) *write {
 	w.done = func(_ []bool, err error) {
 		if err != nil {
 			c.log.Error("not stored, trying again", "err", err)
-			time.AfterFunc(time.Second, func() { c.batch.must(c.insist(ops)) })
+			again := &write{ops: w.ops, results: w.results}
+			time.AfterFunc(time.Second, func() { c.batch.must(c.insist(again)) })
 		}
 	}
 	return w
@@ -54,11 +54,6 @@ func (c *Coordinator) insist(ops []store.Op) *write {
 // decided is the final Target of one that the coordinator decides about.
 func decided(id, agent string, to musterv1.Target_State, reason string, at *timestamppb.Timestamp) *musterv1.Target {
 	return &musterv1.Target{CommandId: id, AgentId: agent, State: to, Reason: reason, EndTime: at}
-}
-
-// resultOp names a final Target to the packer.
-func resultOp(t *musterv1.Target) store.Op {
-	return store.Op{Kind: store.PutIfAbsent, Space: spaceHistory, Key: resKey(t.CommandId, t.AgentId), Value: encode(t)}
 }
 
 // end writes the summary of a command whose targets are all final.
