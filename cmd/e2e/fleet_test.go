@@ -25,8 +25,9 @@ import (
 type fleet struct {
 	t           *testing.T
 	dir         string
-	endpoint    string // of the coordinator, for agents
-	url         string // of its REST service
+	endpoint    string   // of the coordinator, for agents
+	url         string   // of its REST service
+	environ     []string // of the coordinator, besides this process's
 	upFlags     []string
 	logTo       *os.File // where what is started next logs to; nil: a file
 	coordinator *process
@@ -80,7 +81,9 @@ func freePort(t *testing.T) int {
 // startCoordinator returns when it serves.
 func (f *fleet) startCoordinator() {
 	f.t.Helper()
-	f.coordinator = startProcess(f.t, "coordinator", exec.Command(filepath.Join(bin, "muster"), f.upArgs()...))
+	cmd := exec.Command(filepath.Join(bin, "muster"), f.upArgs()...)
+	cmd.Env = append(cmd.Environ(), f.environ...)
+	f.coordinator = startProcess(f.t, "coordinator", cmd)
 	eventually(f.t, 20*time.Second, "the coordinator is ready", func() bool {
 		resp, err := http.Get(f.url + "/readyz")
 		if err != nil {
