@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/musterhq/muster/coordinator/store"
 	musterv1 "github.com/musterhq/muster/proto/muster/v1"
 )
 
@@ -101,6 +102,18 @@ func newLedger(inFlight int) *ledger {
 func (l *ledger) add(oc *openCommand) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	return l.addLocked(oc)
+}
+
+// addBefore is add unless the watch has come to rev, where the command was stored:
+// then it was added, and may have ended since.
+func (l *ledger) addBefore(oc *openCommand, rev store.Rev) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.reached(rev) != nil && l.addLocked(oc)
+}
+
+func (l *ledger) addLocked(oc *openCommand) bool {
 	if _, there := l.open[oc.cmd.Id]; there {
 		return false
 	}

@@ -143,7 +143,9 @@ func (c *Coordinator) openCommand(ctx context.Context, id string) error {
 	if oc.plan != nil {
 		oc.plan.forgiven = int(ctl.Forgiven)
 	}
-	c.open(oc)
+	if c.ledger.add(oc) {
+		c.opened(oc)
+	}
 	return nil
 }
 
@@ -165,11 +167,8 @@ func (c *Coordinator) newOpen(cmd *musterv1.Command, targets []string) (*openCom
 	return oc, nil
 }
 
-// open puts a command into the ledger, if it is not there, and lets it begin.
-func (c *Coordinator) open(oc *openCommand) {
-	if !c.ledger.add(oc) {
-		return
-	}
+// opened lets a command begin that was added to the ledger.
+func (c *Coordinator) opened(oc *openCommand) {
 	c.watchEnd(oc)
 	if c.cfg.CancelOffline { // who went OFFLINE while it was stored, or while this process was down
 		c.settle(func() []ref { return c.ledger.claimQueuedOf(oc, c.fleet.offline(oc.targets)) }, musterv1.Target_CANCELLED, agentOffline)

@@ -27,10 +27,10 @@ func (c *Coordinator) sentAtOnce(cmd *musterv1.Command, targets []string) (mark 
 	return []store.Op{op}, len(agents) == len(targets), func() { c.ledger.keepPromise(agents) }
 }
 
-// openAtOnce gives the ledger a command that is stored with a mark of all its
-// targets. The watch would do the same, and finds it done: it has to come round
+// openAtOnce gives the ledger a command that was stored at rev with a mark of all
+// its targets. The watch would do the same, and finds it done: it has to come round
 // and reads everything from the store again.
-func (c *Coordinator) openAtOnce(cmd *musterv1.Command, targets []string) error {
+func (c *Coordinator) openAtOnce(cmd *musterv1.Command, targets []string, rev store.Rev) error {
 	oc, err := c.newOpen(cmd, targets)
 	if err != nil {
 		return err
@@ -39,7 +39,9 @@ func (c *Coordinator) openAtOnce(cmd *musterv1.Command, targets []string) error 
 		oc.states[i] = state(musterv1.Target_SENT)
 	}
 	oc.marks = 1
-	c.open(oc)
+	if c.ledger.addBefore(oc, rev) {
+		c.opened(oc)
+	}
 	return nil
 }
 

@@ -155,3 +155,24 @@ func TestSentBeforeTheWatchComesRound(t *testing.T) {
 		r.wantState(two.Id, "b", musterv1.Target_SUCCEEDED)
 	})
 }
+
+// Who stored a command may be late, and the command over by then: it stays over.
+func TestEndedCommandIsNotOpenedAtOnce(t *testing.T) {
+	fleetTest(t, func(t *testing.T, r *rig) {
+		a := r.peer("a").join()
+		defer a.leave()
+		id := r.submit(to("a")).Id
+		a.report(id, musterv1.Target_SUCCEEDED)
+		a.wantAcked(id)
+		rev, _ := r.revsOf(id)
+		ended := r.command(id)
+		if err := r.c.openAtOnce(ended, []string{"a"}, rev); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Minute)
+		a.wantGot(1)
+		if r.c.ledger.get(id) != nil {
+			t.Error("it is open again")
+		}
+	})
+}

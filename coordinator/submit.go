@@ -67,7 +67,7 @@ func (c *Coordinator) submit(ctx context.Context, req *musterv1.Command, key str
 		return nil, fmt.Errorf("command: %w", err)
 	}
 	if all && len(settled) == 0 {
-		if err := c.openAtOnce(cmd, targets); err != nil {
+		if err := c.openAtOnce(cmd, targets, rev); err != nil {
 			return nil, err
 		}
 	}
