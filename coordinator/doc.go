@@ -34,7 +34,7 @@
 //   - the whole: coordinator, config (what a person may turn), serve (gRPC),
 //     token, errors, metrics, quietlog, allowance, etag, page
 //   - the store: keys (all there are), row, rowcheck, batcher, id, idempotency,
-//     load (reads it, and follows the history), position
+//     load (reads it), follow (its history, as it is written), position
 //   - links: session, registration, clone, keyring, approval, drain
 //   - agents: fleet, agents (the service), presence, journals, forget
 //   - commands on their way down: commands (the service), commandlist, check,
