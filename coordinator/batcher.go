@@ -140,7 +140,7 @@ func (b *batcher) run(ctx context.Context) error {
 // with the one before.
 type batch struct {
 	writes []*write
-	places map[rowKey]struct{} // what they write
+	keys   map[rowKey]struct{} // of what they write
 	ops    int
 	bytes  int
 
@@ -148,8 +148,7 @@ type batch struct {
 	landed    chan struct{} // closed when the writes have been told, too
 }
 
-// rowKey is the key of a row in its space, or what is in one: the result of an
-// agent in a command.
+// rowKey names a row by its space and key, or a result by its command and agent.
 type rowKey struct {
 	space      store.Space
 	key, agent string
@@ -158,7 +157,7 @@ type rowKey struct {
 func keyOf(o store.Op) rowKey { return rowKey{space: o.Space, key: string(o.Key)} }
 
 func newBatch() *batch {
-	return &batch{places: map[rowKey]struct{}{}, committed: make(chan struct{}), landed: make(chan struct{})}
+	return &batch{keys: map[rowKey]struct{}{}, committed: make(chan struct{}), landed: make(chan struct{})}
 }
 
 // landed is a batch before the first.
@@ -210,12 +209,12 @@ func (w *write) bytes() int {
 
 func (t *batch) writesOneOf(w *write) bool {
 	for _, o := range w.made {
-		if _, there := t.places[keyOf(o)]; there {
+		if _, there := t.keys[keyOf(o)]; there {
 			return true
 		}
 	}
 	for _, r := range w.results {
-		if _, there := t.places[r.key()]; there {
+		if _, there := t.keys[r.key()]; there {
 			return true
 		}
 	}
@@ -227,10 +226,10 @@ func (t *batch) add(w *write) {
 	t.ops += w.rows()
 	t.bytes += w.bytes()
 	for _, o := range w.made {
-		t.places[keyOf(o)] = struct{}{}
+		t.keys[keyOf(o)] = struct{}{}
 	}
 	for _, r := range w.results {
-		t.places[r.key()] = struct{}{}
+		t.keys[r.key()] = struct{}{}
 	}
 }
 
@@ -276,7 +275,7 @@ func (b *batcher) attempt(ctx context.Context, ws []*write) []outcome {
 		return outcomes
 	}
 	if err != nil {
-		err = fmt.Errorf("commit of %d rows: %w", len(ops)+len(results), err)
+		err = fmt.Errorf("commit of %d rows and %d results: %w", len(ops), len(results), err)
 		pause(ctx, 100*time.Millisecond) // a full disk must not become a spin
 	}
 	for i, w := range ws {

@@ -39,7 +39,8 @@
 //   - agents: fleet, agents (the service), presence, journals, forget
 //   - commands on their way down: commands (the service), commandlist, check,
 //     submit, sentatonce, ledger, queue, claim, dispatch, rollout, control, settle
-//   - and what comes up: report, acker, output, feed, events
+//   - and what comes up: report, packs (how final Targets are stored), results (how
+//     they are found again), fresh, acker, output, feed, events
 //   - what is kept of commands that have ended: ended, export, retention
 //   - groups: group, membership, selector, groupservice
 //   - configs as they are put: configservice, configcheck, configversion,

@@ -27,7 +27,7 @@ func (e *Ended) Ops() []store.Op {
 	agents, at := make([]string, len(e.Targets)), make([]place, len(e.Targets))
 	ops = append(ops, packOps(cmd.Id, e.Targets)...)
 	for i, t := range e.Targets {
-		agents[i], at[i] = t.AgentId, place(1+i)
+		agents[i], at[i] = t.AgentId, placeIn(0, i) // in the next pack when this one is full
 		if i < len(e.Stdout) && len(e.Stdout[i]) > 0 {
 			ops = append(ops, store.Op{Space: spaceBulk, Key: outKey(cmd.Id, t.AgentId, uint32(musterv1.Stream_STDOUT), 0), Value: e.Stdout[i]})
 		}

@@ -22,7 +22,7 @@ func commandEvent(cmd *musterv1.Command) *musterv1.Event {
 	return &musterv1.Event{Kind: "command", Command: cmd}
 }
 
-// targetEvent tells a final state, without the result that came with it.
+// targetEvent tells a state, without the result that may come with it.
 func targetEvent(t *musterv1.Target) *musterv1.Event {
 	if len(t.Result) > 0 {
 		t = proto.CloneOf(t)

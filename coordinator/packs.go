@@ -66,7 +66,8 @@ func (p *places) nextPack() uint32 {
 	return p.next - 1
 }
 
-// of returns the places of these targets; one that is no target has none.
+// placesOf returns where the Targets of these agents are; one that is no target has
+// none.
 func (oc *openCommand) placesOf(agents []string) []place {
 	oc.places.mu.Lock()
 	defer oc.places.mu.Unlock()
