@@ -33,17 +33,16 @@ func targetEvent(t *musterv1.Target) *musterv1.Event {
 
 // tellTargets tells states of targets to whoever follows them.
 func (c *Coordinator) tellTargets(ts ...*musterv1.Target) {
-	switch {
-	case len(ts) == 0:
-	case !c.feed.watched():
-		c.feed.leaveOut()
-	default:
+	if len(ts) == 0 {
+		return
+	}
+	c.feed.publishIfWatched(func() []*musterv1.Event {
 		events := make([]*musterv1.Event, len(ts))
 		for i, t := range ts {
 			events[i] = targetEvent(t)
 		}
-		c.feed.publish(events...)
-	}
+		return events
+	})
 }
 
 // feed keeps the latest events in a ring. Each reader has a position of its
@@ -58,7 +57,7 @@ type feed struct {
 	next    uint64 // seq of the next event; seqs start at 1
 	whole   uint64 // from this one on none was left out
 	readers int
-	asked   time.Time     // when one left last
+	left    time.Time     // when one went away last
 	fresh   chan struct{} // closed and replaced with each event
 }
 
@@ -83,14 +82,27 @@ func (f *feed) publish(es ...*musterv1.Event) {
 	f.wakeLocked()
 }
 
-// leaveOut stands for events that are not told since nobody is there, see
-// watched. Who comes back for them is told resync.
-func (f *feed) leaveOut() {
+// publishIfWatched publishes what events makes. It spares events by the thousand
+// for nobody: unless somebody reads, or did so a short while ago and may come back
+// for what was missed, none is made, and who comes back for them is told resync.
+func (f *feed) publishIfWatched(events func() []*musterv1.Event) {
+	if f.leaveOut() {
+		return
+	}
+	f.publish(events()...)
+}
+
+// leaveOut notes that events are left out, if nobody is there for them.
+func (f *feed) leaveOut() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.readers > 0 || time.Since(f.left) < time.Minute {
+		return false
+	}
 	f.next++
 	f.whole = f.next
 	f.wakeLocked()
+	return true
 }
 
 func (f *feed) wakeLocked() {
@@ -120,14 +132,6 @@ func (f *feed) holdsLocked(seq uint64) bool {
 	return seq >= f.whole && seq+uint64(len(f.ring)) > f.next-1
 }
 
-// watched reports whether somebody reads, or did so a short while ago and may
-// come back for what was missed. It spares events by the thousand for nobody.
-func (f *feed) watched() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.readers > 0 || time.Since(f.asked) < time.Minute
-}
-
 // attend counts a reader until the function it returns is called.
 func (f *feed) attend() (leave func()) {
 	f.mu.Lock()
@@ -137,7 +141,7 @@ func (f *feed) attend() (leave func()) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		f.readers--
-		f.asked = time.Now()
+		f.left = time.Now()
 	}
 }
 

@@ -291,14 +291,13 @@ func (k *configs) tell(agent string, changed []heldConfig) {
 	if len(changed) == 0 {
 		return
 	}
-	if k.c.feed.watched() {
+	k.c.feed.publishIfWatched(func() (events []*musterv1.Event) {
 		want := k.desired.of(agent)
 		for _, h := range changed {
-			k.c.feed.publish(&musterv1.Event{Kind: "config_status", ConfigStatus: h.message(agent, k.shownWanted(want, h))})
+			events = append(events, &musterv1.Event{Kind: "config_status", ConfigStatus: h.message(agent, k.shownWanted(want, h))})
 		}
-	} else {
-		k.c.feed.leaveOut()
-	}
+		return events
+	})
 	var all []*musterv1.ConfigStatus
 	for _, h := range changed {
 		all = append(all, k.inTermsOfConfigs(agent, h)...)
