@@ -30,7 +30,7 @@ const (
 	maxKeptList     = 32 << 10 // bytes of a target list that is shown with its command
 	maxLabelBytes   = 16 << 10
 	maxReason       = 4 << 10
-	maxResult       = 192 << 10 // so that a result row stays under the store's 256 KiB
+	maxResult       = 192 << 10 // so that a pack which it is the last of stays under the store's 256 KiB
 )
 
 // checkCommand returns the faults of a command at once, each with the path of its

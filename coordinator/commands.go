@@ -60,7 +60,7 @@ func (s *commandService) ListTargets(ctx context.Context, req *musterv1.ListTarg
 	resp := &musterv1.ListTargetsResponse{}
 	more := len(agents) > size
 	agents = agents[:min(len(agents), size)]
-	resp.Targets, err = s.rows(ctx, req.CommandId, agents)
+	resp.Targets, err = s.results(ctx, req.CommandId, agents)
 	if err != nil {
 		return nil, err
 	}
@@ -119,37 +119,43 @@ func (s *commandService) listed(ctx context.Context, id, after string, n int) ([
 	return rest[:min(len(rest), n)], nil
 }
 
-// rows reads the final Targets of these agents, and what came late. One that is
+// results reads the final Targets of these agents, and what came late. One that is
 // not final has state 0.
-func (s *commandService) rows(ctx context.Context, id string, agents []string) ([]*musterv1.Target, error) {
+func (s *commandService) results(ctx context.Context, id string, agents []string) ([]*musterv1.Target, error) {
 	ts, err := s.c.finals(ctx, id, agents...)
 	if err != nil {
 		return nil, err
 	}
-	keys := make([][]byte, len(agents))
 	for i, agent := range agents {
-		if keys[i] = lateKey(id, agent); ts[i] == nil {
+		if ts[i] == nil {
 			ts[i] = &musterv1.Target{CommandId: id, AgentId: agent}
 		}
 	}
-	return ts, addLate(ctx, s.c.store, ts, keys)
+	return ts, addLate(ctx, s.c.store, id, ts, func(err error) error { return err })
 }
 
-// addLate adds to final Targets what came after them.
-func addLate(ctx context.Context, s store.Store, ts []*musterv1.Target, keys [][]byte) error {
-	if len(keys) == 0 {
+// addLate adds to the final ones of a command's Targets what came after them. Of a
+// row that cannot be read bad says whether that ends it.
+func addLate(ctx context.Context, s store.Store, id string, ts []*musterv1.Target, bad func(error) error) error {
+	if len(ts) == 0 {
 		return nil
+	}
+	keys := make([][]byte, len(ts))
+	for i, t := range ts {
+		keys[i] = lateKey(id, t.AgentId)
 	}
 	kvs, err := s.Get(ctx, spaceHistory, keys...)
 	if err != nil {
 		return err
 	}
-	for i, late := range kvs {
-		if late.Rev == 0 || ts[i].State == 0 {
+	for i, kv := range kvs {
+		if kv.Rev == 0 || !isFinal(ts[i].State) {
 			continue
 		}
-		ts[i].Late = &musterv1.Target{}
-		if err := decode(late.Key, late.Value, ts[i].Late); err != nil {
+		late := &musterv1.Target{}
+		if err := decode(kv.Key, kv.Value, late); err == nil {
+			ts[i].Late = late
+		} else if err := bad(err); err != nil {
 			return err
 		}
 	}
@@ -161,7 +167,7 @@ func (s *commandService) GetTarget(ctx context.Context, req *musterv1.GetTargetR
 		return nil, err
 	}
 	r, open := s.c.ledger.find(req.CommandId, req.AgentId)
-	ts, err := s.rows(ctx, req.CommandId, []string{req.AgentId})
+	ts, err := s.results(ctx, req.CommandId, []string{req.AgentId})
 	if err != nil {
 		return nil, err
 	}

@@ -128,22 +128,11 @@ func open(cmd *musterv1.Command, control store.KV, states []musterv1.Target_Stat
 // targets writes some targets of a command, but for those that are nil.
 func (x *exporter) targets(ctx context.Context, id string, ts []*musterv1.Target) error {
 	ts = slices.DeleteFunc(ts, func(t *musterv1.Target) bool { return t == nil })
-	keys := make([][]byte, len(ts))
-	for i, t := range ts {
-		keys[i] = lateKey(id, t.AgentId)
-	}
-	kvs, err := x.store.Get(ctx, spaceHistory, keys...)
+	err := addLate(ctx, x.store, id, ts, func(err error) error { x.skipped(err); return nil })
 	if err != nil {
 		return err
 	}
-	for i, t := range ts {
-		if late := kvs[i]; late.Rev != 0 {
-			t.Late = &musterv1.Target{}
-			if err := decode(late.Key, late.Value, t.Late); err != nil {
-				x.skipped(err)
-				t.Late = nil
-			}
-		}
+	for _, t := range ts {
 		if err := x.target(t); err != nil {
 			return err
 		}

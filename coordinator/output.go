@@ -56,7 +56,7 @@ func (s *commandService) ReadOutput(req *musterv1.ReadOutputRequest, out musterv
 // what was stored of an earlier run, or of one that was interrupted, is not part
 // of it. Where no agent told, all that is there counts.
 func (s *commandService) extent(ctx context.Context, req *musterv1.ReadOutputRequest) (final bool, end uint32, err error) {
-	ts, err := s.rows(ctx, req.CommandId, []string{req.AgentId})
+	ts, err := s.results(ctx, req.CommandId, []string{req.AgentId})
 	if err != nil {
 		return false, 0, err
 	}

@@ -106,7 +106,7 @@ func (c *Coordinator) again(ctx context.Context, id string, err error) (*musterv
 	return c.command(ctx, id)
 }
 
-// settledAtOnce returns the final rows of targets that the command need not be sent to:
+// settledAtOnce returns what to store of targets that the command need not be sent to:
 // REJECTED where the agent takes no commands, and CANCELLED where it is OFFLINE,
 // if the command does not want to wait for it.
 func (c *Coordinator) settledAtOnce(cmd *musterv1.Command, targets []string) []store.Op {
