@@ -19,6 +19,12 @@ import (
 // inOutbox runs fn beside an outbox in a bubble.
 func inOutbox(t *testing.T, fn func(o *outbox)) {
 	t.Helper()
+	inEndingOutbox(t, func(o *outbox, _, _ func()) { fn(o) })
+}
+
+// inEndingOutbox gives fn stop, which tells run to end, and wait, until it has.
+func inEndingOutbox(t *testing.T, fn func(o *outbox, stop, wait func())) {
+	t.Helper()
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		files, err := openOutputs(dir)
@@ -29,7 +35,7 @@ func inOutbox(t *testing.T, fn func(o *outbox)) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		wg.Go(func() { o.run(ctx) })
-		fn(o)
+		fn(o, cancel, wg.Wait)
 		cancel()
 		wg.Wait()
 	})
@@ -234,31 +240,22 @@ func TestOutboxRefusedAgainAndAgain(t *testing.T) {
 }
 
 func TestOutboxEndsWithItsLastWords(t *testing.T) {
-	dir := t.TempDir()
-	synctest.Test(t, func(t *testing.T) {
-		files, err := openOutputs(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		o := newOutbox(files, testLog(t), newMetrics(nil))
+	inEndingOutbox(t, func(o *outbox, stop, wait func()) {
 		link := newFakeLink(1)
 		o.use(link)
-		ctx, cancel := context.WithCancel(t.Context())
-		var wg sync.WaitGroup
-		wg.Go(func() { o.run(ctx) })
 		o.tell(final("a"))
 		o.tell(final("b"))
 		o.tell(final("c"))
 		synctest.Wait()
 		began := time.Now()
-		cancel()
+		stop()
 		wantIDs(t, link, "a")
 		wantIDs(t, link, "b")
 		// Nobody takes the last one.
 		link.mu.Lock()
 		link.room = 0
 		link.mu.Unlock()
-		wg.Wait()
+		wait()
 		if took := time.Since(began); took > lastWords {
 			t.Errorf("took %v", took)
 		}

@@ -1,9 +1,7 @@
 package agentd
 
 import (
-	"context"
 	"fmt"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -113,25 +111,16 @@ func TestStatusWaitsForRoom(t *testing.T) {
 // What waits when the agent ends is told: of a command that was received it is
 // all that the coordinator hears for now.
 func TestStatusIsAmongTheLastWords(t *testing.T) {
-	dir := t.TempDir()
-	synctest.Test(t, func(t *testing.T) {
-		files, err := openOutputs(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		o := newOutbox(files, testLog(t), newMetrics(nil))
+	inEndingOutbox(t, func(o *outbox, stop, wait func()) {
 		link := newFakeLink(100)
 		o.use(link)
-		ctx, cancel := context.WithCancel(t.Context())
-		var wg sync.WaitGroup
-		wg.Go(func() { o.run(ctx) })
 		o.tell(statusOf("waits", isReceived))
 		o.tell(statusOf("ends", isRunning))
 		o.tell(final("ends"))
 		synctest.Wait()
 		began := time.Now()
-		cancel()
-		wg.Wait()
+		stop()
+		wait()
 		if took := time.Since(began); took > 0 {
 			t.Errorf("took %v", took)
 		}
