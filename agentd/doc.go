@@ -7,8 +7,9 @@
 //   - A command is started at most once, unless it is idempotent, over any
 //     number of repeats, broken links and restarts. STARTED is in the journal,
 //     fsynced, before the program is; what cannot be journaled is not started.
-//   - Each command that was told to be RECEIVED gets one final Target, which is
-//     sent again until the coordinator says that it is stored.
+//   - Each command that is in the journal gets one final Target, which is sent
+//     again until the coordinator says that it is stored. RECEIVED and RUNNING are
+//     told of what has not ended within 20 ms.
 //   - Each command has one end; the first counts. A cancel that comes before its
 //     command keeps it from ever running; one that comes while it runs ends the
 //     whole process group and is journaled first, so that no start of the agent

@@ -10,8 +10,8 @@
 // comes back after a broken link at a random moment. It takes the configs that it
 // is offered, and makes of them what the Config says. It runs nothing: a command
 // takes the time that the Config says, and any number of them go on at once. Its
-// journal is memory, so a new Fleet has new journals, and says so by their epoch. Within one Fleet an id
-// that was seen is not started again.
+// journal is memory, so a new Fleet has new journals, and says so by their epoch.
+// Within one Fleet an id that was seen is not started again.
 //
 // # Why it has a client of its own
 //

@@ -27,7 +27,8 @@ const (
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 type EventsClient interface {
 	// WatchEvents streams until the caller or the coordinator ends. A reader that
-	// falls behind, or whose "after" is unknown, gets one "resync" and goes on from there.
+	// falls behind, whose "after" is unknown, or who was away while events were left
+	// out because nobody read, gets one "resync" and goes on from there.
 	WatchEvents(ctx context.Context, in *WatchEventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Event], error)
 }
 
@@ -63,7 +64,8 @@ type Events_WatchEventsClient = grpc.ServerStreamingClient[Event]
 // for forward compatibility.
 type EventsServer interface {
 	// WatchEvents streams until the caller or the coordinator ends. A reader that
-	// falls behind, or whose "after" is unknown, gets one "resync" and goes on from there.
+	// falls behind, whose "after" is unknown, or who was away while events were left
+	// out because nobody read, gets one "resync" and goes on from there.
 	WatchEvents(*WatchEventsRequest, grpc.ServerStreamingServer[Event]) error
 	mustEmbedUnimplementedEventsServer()
 }
