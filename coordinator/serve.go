@@ -17,25 +17,21 @@ import (
 	musterv1 "github.com/musterhq/muster/proto/muster/v1"
 )
 
-// shutdownGrace is how long a request in progress may take after the end.
-const shutdownGrace = time.Second
+const (
+	shutdownGrace = time.Second // for a request in progress, after the end
+	maxRequest    = 8 << 20     // bytes
+)
 
 // ServeGRPC answers operators on ln until ctx ends: every northbound operation
 // is here once, and what holds for all of them is an interceptor. Long polls
 // and event streams end with ctx, other requests get a second.
 func (c *Coordinator) ServeGRPC(ctx context.Context, ln net.Listener) error {
 	srv := grpc.NewServer(
-		grpc.ChainUnaryInterceptor(c.guardUnary, c.tokens.unary),
+		grpc.UnaryInterceptor(c.unary),
 		grpc.ChainStreamInterceptor(c.guardStream, c.tokens.stream),
-		grpc.MaxRecvMsgSize(8<<20),
+		grpc.MaxRecvMsgSize(maxRequest),
 	)
-	musterv1.RegisterAgentsServer(srv, &agentService{c: c})
-	musterv1.RegisterCommandsServer(srv, &commandService{c: c, quit: ctx.Done()})
-	musterv1.RegisterEventsServer(srv, &eventService{c: c, quit: ctx.Done()})
-	musterv1.RegisterKeysServer(srv, &keyService{c: c})
-	musterv1.RegisterGroupsServer(srv, &groupService{c: c})
-	musterv1.RegisterConfigsServer(srv, &configService{c: c})
-	musterv1.RegisterConfigRolloutsServer(srv, &configRolloutService{c: c, quit: ctx.Done()})
+	c.services(ctx, srv)
 	hs := health.NewServer()
 	healthv1.RegisterHealthServer(srv, hs)
 
@@ -57,9 +53,21 @@ func (c *Coordinator) ServeGRPC(ctx context.Context, ln net.Listener) error {
 	return g.Wait()
 }
 
-func (c *Coordinator) guardUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (resp any, err error) {
+// services registers every northbound service. Long polls end with ctx.
+func (c *Coordinator) services(ctx context.Context, srv grpc.ServiceRegistrar) {
+	musterv1.RegisterAgentsServer(srv, &agentService{c: c})
+	musterv1.RegisterCommandsServer(srv, &commandService{c: c, quit: ctx.Done()})
+	musterv1.RegisterEventsServer(srv, &eventService{c: c, quit: ctx.Done()})
+	musterv1.RegisterKeysServer(srv, &keyService{c: c})
+	musterv1.RegisterGroupsServer(srv, &groupService{c: c})
+	musterv1.RegisterConfigsServer(srv, &configService{c: c})
+	musterv1.RegisterConfigRolloutsServer(srv, &configRolloutService{c: c, quit: ctx.Done()})
+}
+
+// unary is what holds for every unary call.
+func (c *Coordinator) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (resp any, err error) {
 	defer c.guard(info.FullMethod, &err)
-	return next(ctx, req)
+	return c.tokens.unary(ctx, req, info, next)
 }
 
 func (c *Coordinator) guardStream(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) (err error) {

@@ -210,11 +210,11 @@ func (s *server) run(ctx context.Context, ready func(addresses)) (err error) {
 		return err
 	}
 	defer conn.Close()
-	api := northbound.New(conn, northbound.Config{
+	g, ctx := errgroup.WithContext(ctx)
+	api := northbound.New(coord.Direct(ctx, conn), northbound.Config{
 		Log: s.log, Metrics: promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}), OpenMetrics: s.openMetrics,
 	})
 
-	g, ctx := errgroup.WithContext(ctx)
 	for _, gate := range gates {
 		g.Go(func() error { return router.Serve(ctx, gate, gate.security(secret, coord)) })
 	}
