@@ -3,9 +3,11 @@ package coordinator
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/musterhq/muster/coordinator/store"
 )
@@ -129,5 +131,45 @@ func TestFailedBatchIsToldBeforeTheNext(t *testing.T) {
 		b.goOn <- errors.New("disk full")
 		b.commits(nil) // after a pause
 		want(t, "told", b.told, "a failed", "b")
+	})
+}
+
+// After a commit of many, those that come within a moment are one commit; nobody
+// waits longer for the word that a write is stored, and a few hold up nobody.
+func TestBatchGrowsInARush(t *testing.T) {
+	batchTest(t, func(t *testing.T, b *batching) {
+		b.put("first", "first", true)
+		for i := range rush {
+			b.put("many", fmt.Sprint(i), true)
+		}
+		<-b.began
+		b.commits(nil)
+		if many := <-b.began; len(many.Ops) != rush {
+			t.Fatalf("%d ops in the second batch, want %d", len(many.Ops), rush)
+		}
+		b.commits(nil)
+		if len(b.told) != 1+rush {
+			t.Errorf("%d writes were told, want %d", len(b.told), 1+rush)
+		}
+		b.put("a", "a", true)
+		time.Sleep(gather - 1)
+		b.put("b", "b", true)
+		if len(b.began) != 0 {
+			t.Fatal("the batch did not wait for others")
+		}
+		time.Sleep(time.Nanosecond)
+		synctest.Wait()
+		if len(b.began) != 1 {
+			t.Fatal("the batch waits on")
+		}
+		if both := <-b.began; len(both.Ops) != 2 {
+			t.Errorf("%d ops in the third batch, want 2", len(both.Ops))
+		}
+		b.commits(nil)
+		b.put("c", "c", true)
+		if len(b.began) != 1 {
+			t.Error("a single write waits after a few")
+		}
+		b.commits(nil)
 	})
 }
