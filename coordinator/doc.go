@@ -8,6 +8,9 @@
 //	down: CreateCommand → store → watch → ledger → dispatch → bus → agent
 //	up:   agent → bus → batcher → store → watch → ledger → feed → WatchEvents
 //
+// A command to agents that are all idle is not kept waiting for the watch, which
+// finds it in the ledger then (sentatonce.go).
+//
 // What agents shall hold goes another way, by difference: bindings, groups and
 // rollouts say what an agent shall hold, it says what it holds, and what is
 // different is offered to it.

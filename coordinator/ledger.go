@@ -14,8 +14,8 @@ import (
 
 // ledger holds every open command with one state per target, and each agent's
 // queue of targets that are not final. It follows the store: the watch loop
-// applies what was committed. Only RECEIVED and RUNNING are set without the
-// store; agents tell them again when they register.
+// applies what was committed, or openAtOnce does before it. Only RECEIVED and
+// RUNNING are set without the store; agents tell them again when they register.
 type ledger struct {
 	*position
 	inFlight int
