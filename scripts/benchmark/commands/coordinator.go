@@ -130,13 +130,12 @@ func (v variant) run(ctx context.Context, log *slog.Logger) (err error) {
 		return err
 	}
 	defer conn.Close()
-	api := northbound.New(conn, northbound.Config{Log: log, Metrics: promhttp.HandlerFor(metrics, promhttp.HandlerOpts{})})
-
 	sec, err := v.security(coord)
 	if err != nil {
 		return err
 	}
 	g, ctx := errgroup.WithContext(ctx)
+	api := northbound.New(coord.Direct(ctx, conn), northbound.Config{Log: log, Metrics: promhttp.HandlerFor(metrics, promhttp.HandlerOpts{})})
 	if v.settler != "" {
 		g.Go(func() error { return settleWhenAsked(ctx, v.settler) })
 	}
