@@ -35,7 +35,8 @@
 // The rooms, and the files in each:
 //
 //   - the whole: coordinator, config (what a person may turn), serve (gRPC),
-//     token, errors, metrics, quietlog, allowance, etag, page
+//     direct (the same, without a socket), token, errors, metrics, quietlog,
+//     allowance, etag, page
 //   - the store: keys (all there are), row, rowcheck, batcher, id, idempotency,
 //     load (reads it), follow (its history, as it is written), position
 //   - links: session, registration, clone, keyring, approval, drain
