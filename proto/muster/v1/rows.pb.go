@@ -161,10 +161,10 @@ func (x *ResultPack) GetTargets() []*Target {
 
 // ResultIndex says where the final Targets of an ended command are: for each of
 // its targets, in the order of the whole list, 1 + number of the pack * 64 +
-// place in it.
+// place in it; 0 if there is none.
 type ResultIndex struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Places        []uint32               `protobuf:"varint,1,rep,packed,name=places,proto3" json:"places,omitempty"`
+	Places        []uint32               `protobuf:"varint,1,rep,packed,name=places,proto3" json:"places,omitempty"` // at most 16,384; the next row goes on
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
