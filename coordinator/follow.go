@@ -42,11 +42,10 @@ func (c *Coordinator) followLoop(ctx context.Context) error {
 // of events to do the same.
 func (c *Coordinator) reload(ctx context.Context) error {
 	c.fresh.clear()
-	open := c.ledger.ids()
 	if err := c.loadOpen(ctx); err != nil { // opens what is new
 		return err
 	}
-	for _, id := range open { // brings what was known up to date
+	for _, id := range c.ledger.ids() { // brings what was known up to date, and what was opened at once meanwhile
 		err := c.each(ctx, spaceHistory, sentPrefix+id+"/", func(kv store.KV) error { return c.applySent(id, kv) })
 		if err != nil {
 			return err

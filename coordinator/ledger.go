@@ -24,6 +24,7 @@ type ledger struct {
 	open     map[string]*openCommand
 	queues   map[string]*agentQueue
 	promised map[string]struct{} // agents whose command is being stored, see sentAtOnce
+	read     store.Rev           // what was stored up to here is added by who reads the store
 }
 
 // openCommand is a command that has targets which are not final.
@@ -105,12 +106,19 @@ func (l *ledger) add(oc *openCommand) bool {
 	return l.addLocked(oc)
 }
 
-// addBefore is add unless the watch has come to rev, where the command was stored:
-// then it was added, and may have ended since.
+// addBefore is add unless the watch has come to rev, where the command was stored,
+// or all that is open was read then: it was added, and may have ended since.
 func (l *ledger) addBefore(oc *openCommand, rev store.Rev) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.reached(rev) != nil && l.addLocked(oc)
+	return rev > l.read && l.reached(rev) != nil && l.addLocked(oc)
+}
+
+// readAt is called before all that is open is read at rev or later.
+func (l *ledger) readAt(rev store.Rev) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.read = max(l.read, rev)
 }
 
 func (l *ledger) addLocked(oc *openCommand) bool {

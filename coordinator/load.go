@@ -72,6 +72,7 @@ func (c *Coordinator) loadOpen(ctx context.Context) error {
 		return err
 	}
 	c.from0 = page.Rev
+	c.ledger.readAt(page.Rev)
 	return c.each(ctx, spaceHistory, openPrefix, func(kv store.KV) error {
 		id, _ := splitKey(kv.Key, openPrefix)
 		err := c.openCommand(ctx, id)

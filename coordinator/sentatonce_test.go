@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -175,4 +176,25 @@ func TestEndedCommandIsNotOpenedAtOnce(t *testing.T) {
 			t.Error("it is open again")
 		}
 	})
+}
+
+// What the watch has brought, or whoever reads all that is open again, is not opened
+// by who stored it: it may have ended since.
+func TestOpenedAtOnceOnlyBeforeOthersDo(t *testing.T) {
+	l := newLedger(1)
+	opened := func(rev store.Rev) bool {
+		id := fmt.Sprint(rev)
+		return l.addBefore(&openCommand{cmd: &musterv1.Command{Id: id}}, rev)
+	}
+	l.reach(5)
+	l.readAt(10)
+	for rev, want := range map[store.Rev]bool{4: false, 5: false, 6: false, 10: false, 11: true, 12: true} {
+		if opened(rev) != want {
+			t.Errorf("stored at %d: opened %v", rev, !want)
+		}
+	}
+	l.reach(20)
+	if opened(20) || !opened(21) || opened(21) {
+		t.Error("it was opened after the watch, or twice, or not at all")
+	}
 }
