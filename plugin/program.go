@@ -63,7 +63,7 @@ type Cause int
 const (
 	Exited   Cause = iota // by itself, or by a signal that was not ours
 	TimedOut              // stopped because its time was up
-	Stopped               // stopped because the context ended
+	Stopped               // stopped, or not made, because the context ended; or not made because Await failed
 )
 
 // Outcome is how a run ended.

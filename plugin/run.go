@@ -21,7 +21,8 @@ const leaveWait = 100 * time.Millisecond
 
 // Run runs the program and returns when it has ended and all that Run started
 // is gone. It never returns later than the timeout, plus grace, plus drain,
-// plus 2 s for a program that even KILL does not end.
+// plus 2 s for a program that even KILL does not end; and before the program is
+// made it waits as long as Await does.
 func Run(ctx context.Context, p Program) Outcome {
 	p = p.withDefaults()
 	path, bad := p.check()
