@@ -56,5 +56,5 @@ const aboutCommands = `` + "`scripts/bench commands`" + `. The coordinator is ` 
 commands and results the agents are written by hand and do no more than the protocol asks: they register, beat, and answer each command with its end alone and a result of 300 bytes, as a
 real agent does when the program ends at once. NATS is nats-server with as many subscribers, which answer a request with 300 bytes and are written by hand in the same manner; they do
 not beat. In all other rows the agents are simulated on real Dealers, and only register, beat and come back; the program is started by a real muster-agentd. Contestants take turns, one command each;
-a ratio is the median over rounds of the ratio within a round; by CPU it is that of the CPU time of all their processes, which other work on the machine disturbs less. A program is started when exec has returned to the agent. Memory is the growth of the resident set, after a garbage collection.
+a ratio is the median over rounds of the ratio within a round; by CPU it is that of the CPU time of all their processes, which other work on the machine disturbs less. A program is started when exec has returned to the agent; after each start the disk is asked for one sync of a page. Memory is the growth of the resident set, after a garbage collection.
 `
