@@ -57,7 +57,7 @@ func New(ctx context.Context, s store.Store, cfg Config) (*Coordinator, error) {
 	c.keys = newKeyring()
 	c.ledger = newLedger(cfg.InFlight)
 	c.feed = newFeed(cfg.EventHistory, cfg.Now)
-	c.batch = newBatcher(&packer{s, c.ledger, &c.fresh}, cfg.Backlog, cfg.BacklogBytes)
+	c.batch = newBatcher(&packer{s, c.ledger, &c.fresh, c.log}, cfg.Backlog, cfg.BacklogBytes)
 	c.acks = newAcker()
 	c.quiet = newQuietLog()
 	c.dispatch = newDispatcher(s, c.ledger, c.fleet, cfg, c.metrics)

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strconv"
 	"sync"
+	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
 
@@ -115,6 +117,7 @@ type packer struct {
 	store  store.Store
 	ledger *ledger
 	fresh  *freshPacks
+	log    *slog.Logger
 }
 
 // commit is the store's Commit, and says of each op and of each result whether it
@@ -154,15 +157,32 @@ type packing struct {
 
 // undo takes back the places of what was not stored.
 func (w *packing) undo(ctx context.Context, err error) {
+	if errors.Is(err, store.ErrUnknown) && w.stored(ctx) {
+		return
+	}
 	for _, k := range w.packs {
-		if errors.Is(err, store.ErrUnknown) {
-			if kvs, err := w.store.Get(ctx, spaceHistory, k.key()); err == nil && kvs[0].Rev != 0 {
-				continue
-			}
-		}
 		k.oc.places.free(k.of)
 		w.fresh.release(k.key())
 	}
+}
+
+// stored looks whether the packs, which are stored all or none, are there. It
+// looks until it knows or ctx ends: with its place given back, a result that is
+// stored would not keep out a second one.
+func (w *packing) stored(ctx context.Context) bool {
+	i := slices.IndexFunc(w.packs, func(k *pack) bool { return len(k.of) > 0 })
+	if i < 0 {
+		return false
+	}
+	for ctx.Err() == nil {
+		kvs, err := w.store.Get(ctx, spaceHistory, w.packs[i].key())
+		if err == nil {
+			return kvs[0].Rev != 0
+		}
+		w.log.Error("cannot read whether results were stored, trying again", "err", err)
+		pause(ctx, time.Second)
+	}
+	return false
 }
 
 // pack is a row of results being filled.

@@ -1,0 +1,161 @@
+package coordinator
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/musterhq/muster/coordinator/store/faulty"
+	musterv1 "github.com/musterhq/muster/proto/muster/v1"
+)
+
+// packStory is agents that report at random, several times and at once, to a
+// coordinator whose store fails at random, while agents are deleted, commands are
+// cancelled and the coordinator starts again.
+type packStory struct {
+	*rig
+	random *rand.Rand
+	ids    []string
+	peers  []*peer
+	bad    atomic.Bool // the store has faults
+}
+
+func (s *packStory) chance(p float64) bool { return s.random.Float64() < p }
+
+// told is what an agent tells of a command, each time the same.
+func (s *packStory) told(agent, id string) *musterv1.Target {
+	states := []musterv1.Target_State{musterv1.Target_SUCCEEDED, musterv1.Target_FAILED, musterv1.Target_INTERRUPTED}
+	return &musterv1.Target{CommandId: id, AgentId: agent, State: states[(int(agent[1])+int(id[25]))%3], Result: fmt.Appendf(nil, "%q", id+agent)}
+}
+
+func (s *packStory) step() {
+	p, id := s.peers[s.random.IntN(len(s.peers))], s.ids[s.random.IntN(len(s.ids))]
+	switch {
+	case s.chance(0.01):
+		s.c.forget(p.reg.AgentId, errDeleted, func(*agent) bool { return true })
+	case s.chance(0.01):
+		s.store.(*faulty.Store).CutWatches()
+	case s.chance(0.005):
+		_, _ = s.cmds.CancelCommand(s.t.Context(), &musterv1.ControlCommandRequest{Id: id})
+	default:
+		for range 1 + s.random.IntN(2) {
+			_ = p.current().Send(s.told(p.reg.AgentId, id)) // a link may be gone
+		}
+	}
+	if s.chance(0.3) {
+		time.Sleep(time.Duration(s.random.IntN(10)) * time.Millisecond)
+	}
+}
+
+// judge wants every target to be what was stored first of it, wherever one looks,
+// and nothing that was acknowledged to be lost.
+func (s *packStory) judge() {
+	s.t.Helper()
+	acked := map[string]bool{}
+	for _, p := range s.peers {
+		for _, id := range p.acked {
+			acked[id+p.reg.AgentId] = true
+		}
+	}
+	for _, id := range s.ids {
+		cmd, first := s.command(id), map[string]*musterv1.Target{}
+		err := eachPack(s.t.Context(), s.store, id, func(_ uint32, ts []*musterv1.Target) error {
+			for _, t := range ts {
+				if first[t.AgentId] != nil {
+					s.t.Errorf("command %s: %s is stored twice, as %s and %s", id, t.AgentId, first[t.AgentId].State, t.State)
+				} else {
+					first[t.AgentId] = t
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		var n counts
+		for _, t := range s.listTargets(id, 3) {
+			n[t.State]++
+			late := t.Late
+			if t.Late = nil; !proto.Equal(t, first[t.AgentId]) {
+				s.t.Errorf("command %s: %s is shown as %v, and stored as %v", id, t.AgentId, t, first[t.AgentId])
+			}
+			if told := s.told(t.AgentId, id); acked[id+t.AgentId] && !proto.Equal(t, told) && !proto.Equal(late, told) {
+				s.t.Errorf("command %s: what %s told is lost, it is %v", id, t.AgentId, t)
+			}
+		}
+		if cmd.EndTime == nil || !proto.Equal(cmd.Counts, n.proto()) {
+			s.t.Errorf("command %s is %v, and its targets %v", id, cmd, n.proto())
+		}
+	}
+	if n := len(s.c.fresh.byKey); n > 0 {
+		s.t.Errorf("%d packs are kept for the watch", n)
+	}
+	for _, k := range s.keys(spaceHistory) {
+		if strings.HasPrefix(k, openPrefix) {
+			s.t.Errorf("row %s is left", k)
+		}
+	}
+}
+
+// Whatever goes wrong, each target has one final Target, and it is shown alike.
+func TestPacksOutlastFaults(t *testing.T) {
+	for seed := range uint64(20) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { packStoryOf(t, seed) })
+		})
+	}
+}
+
+func packStoryOf(t *testing.T, seed uint64) {
+	s := &packStory{rig: newRig(t), random: rand.New(rand.NewPCG(seed, 1))}
+	plan := faulty.Random(seed, faulty.Odds{Late: 0.5, Delay: 20 * time.Millisecond, Refuse: 0.1, Forget: 0.1, Cut: 0.3})
+	s.rig.store = faulty.New(s.rig.store, func(c faulty.Call) (f faulty.Fault) {
+		if s.bad.Load() {
+			return plan(c)
+		}
+		return f
+	})
+	s.start()
+	for i := range 8 {
+		s.peers = append(s.peers, s.peer(fmt.Sprintf("a%d", i)).join())
+	}
+	for range 4 {
+		time.Sleep(time.Minute)
+		for range 3 {
+			cmd := to()
+			cmd.Target = &musterv1.TargetSelector{All: true}
+			cmd.ExpiresIn, cmd.Timeout = lasting(time.Duration(1+s.random.IntN(3))*time.Second), lasting(time.Second)
+			s.ids = append(s.ids, s.submit(cmd).Id)
+		}
+		s.bad.Store(true)
+		for range 200 {
+			s.step()
+		}
+		s.bad.Store(false)
+		if s.chance(0.3) {
+			s.stop()
+			s.start()
+			for _, p := range s.peers {
+				p.leave()
+				p.join()
+			}
+		}
+	}
+	time.Sleep(10 * time.Minute)
+	synctest.Wait()
+	s.judge()
+	s.stop()
+	s.start()
+	s.judge()
+	for _, p := range s.peers {
+		p.leave()
+	}
+	s.stop()
+	s.store.Close()
+}
