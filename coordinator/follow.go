@@ -14,66 +14,86 @@ import (
 // followLoop applies what is committed to the ledger and the feed. A watch that
 // was cut is no harm: what is open is read again.
 func (c *Coordinator) followLoop(ctx context.Context) error {
-	for from := c.from0; ; from = c.from0 {
-		changes, err := c.store.Watch(ctx, spaceHistory, nil, from)
-		if err == nil {
-			for es := range changes {
-				if err := c.apply(ctx, es); err != nil && ctx.Err() == nil {
-					c.log.Error("change not applied; reading all that is open again", "err", err)
-					break
-				}
-			}
-		}
+	for {
+		err := c.followWatch(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
 		if err != nil && !errors.Is(err, store.ErrCompacted) {
-			c.log.Error("cannot watch the store", "err", err)
+			c.log.Error("not following the store; reading all that is open again", "err", err)
 		}
 		pause(ctx, 100*time.Millisecond)
-		if err := c.reload(ctx); err != nil && ctx.Err() == nil {
-			c.log.Error("cannot read what is open", "err", err)
+		for err := c.reload(ctx); err != nil && ctx.Err() == nil; err = c.reload(ctx) {
+			c.log.Error("cannot read what is open", "err", err) // and a watch from here would miss it
 			pause(ctx, time.Second)
 		}
 	}
 }
 
+// followWatch applies changes from from0 on, until the watch is cut or one cannot
+// be applied.
+func (c *Coordinator) followWatch(ctx context.Context) error {
+	ctx, cut := context.WithCancel(ctx)
+	defer cut()
+	changes, err := c.store.Watch(ctx, spaceHistory, nil, c.from0)
+	if err != nil {
+		return err
+	}
+	for es := range changes {
+		if err := c.apply(ctx, es); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // reload reads what is open again after changes were missed, and sends readers
 // of events to do the same.
 func (c *Coordinator) reload(ctx context.Context) error {
-	c.fresh.clear()
 	if err := c.loadOpen(ctx); err != nil { // opens what is new
 		return err
 	}
+	c.fresh.clear()                     // not earlier: what is stored before from0 does not come again
 	for _, id := range c.ledger.ids() { // brings what was known up to date, and what was opened at once meanwhile
-		err := c.each(ctx, spaceHistory, sentPrefix+id+"/", func(kv store.KV) error { return c.applySent(id, kv) })
-		if err != nil {
+		err := c.catchUp(ctx, id)
+		if errors.Is(err, errBadRow) {
+			c.log.Error("open command not read again; what was missed of it is not known", "cmd", id, "err", err)
+		} else if err != nil {
 			return err
-		}
-		var ts []*musterv1.Target
-		err = eachPack(ctx, c.store, id, func(n uint32, more []*musterv1.Target) error {
-			ts = append(ts, more...)
-			c.learn(id, n, more)
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-		c.afterFinals(c.ledger.finals(ts))
-		if err := c.each(ctx, spaceHistory, ctlPrefix+id, func(kv store.KV) error { _, err := c.applyControl(kv); return err }); err != nil {
-			return err
-		}
-		kvs, err := c.store.Get(ctx, spaceHistory, sumKey(id))
-		if err != nil {
-			return err
-		}
-		if kvs[0].Rev != 0 {
-			c.ledger.close(id)
 		}
 	}
+	c.kept.recount()
 	c.feed.publish(&musterv1.Event{Kind: "resync"})
 	c.ledger.reach(c.from0)
 	return nil
+}
+
+// catchUp brings an open command up to date.
+func (c *Coordinator) catchUp(ctx context.Context, id string) error {
+	err := c.each(ctx, spaceHistory, sentPrefix+id+"/", func(kv store.KV) error { return c.applySent(id, kv) })
+	if err != nil {
+		return err
+	}
+	var ts []*musterv1.Target
+	err = eachPack(ctx, c.store, id, func(n uint32, more []*musterv1.Target) error {
+		ts = append(ts, more...)
+		c.learn(id, n, more)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	ended, halted, going := c.ledger.finals(ts)
+	c.settled(ts)
+	c.afterFinals(ended, halted, going)
+	if err := c.each(ctx, spaceHistory, ctlPrefix+id, func(kv store.KV) error { _, err := c.applyControl(kv); return err }); err != nil {
+		return err
+	}
+	kvs, err := c.store.Get(ctx, spaceHistory, sumKey(id))
+	if err == nil && kvs[0].Rev != 0 {
+		c.ledger.close(id)
+	}
+	return err
 }
 
 // apply brings one commit's changes, in their order, into the ledger and the

@@ -58,6 +58,10 @@ func (r *retention) count() {
 	}
 }
 
+// recount counts all of them anew before the next round: the ends of some were
+// not seen.
+func (r *retention) recount() { r.ended.Store(-1) }
+
 func (r *retention) run(ctx context.Context) error {
 	t := time.NewTicker(pruneEvery)
 	defer t.Stop()
@@ -99,7 +103,7 @@ func (r *retention) prune(ctx context.Context, now time.Time) (n int, err error)
 			err = rest.flush(ctx)
 		}
 		if err != nil {
-			r.ended.Store(-1) // how much of it is done is not known
+			r.recount() // how much of it is done is not known
 			return 0, err
 		}
 		r.ended.Add(int64(-n))
