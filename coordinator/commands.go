@@ -111,11 +111,11 @@ func (s *commandService) listByState(ctx context.Context, req *musterv1.ListTarg
 
 // listed returns up to n targets of an ended command after the given agent.
 func (s *commandService) listed(ctx context.Context, id, after string, n int) ([]string, error) {
-	all, err := s.c.targets(ctx, id)
+	e, err := s.c.ended.get(ctx, s.c.store, id)
 	if err != nil {
 		return nil, err
 	}
-	rest := behind(all, after)
+	rest := behind(e.targets, after)
 	return rest[:min(len(rest), n)], nil
 }
 
@@ -185,11 +185,11 @@ func (s *commandService) isTarget(ctx context.Context, id, agent string) error {
 	if _, err := s.c.command(ctx, id); err != nil {
 		return err
 	}
-	all, err := s.c.targets(ctx, id)
+	e, err := s.c.ended.get(ctx, s.c.store, id)
 	if err != nil {
 		return err
 	}
-	if _, ok := slices.BinarySearch(all, agent); !ok {
+	if _, ok := slices.BinarySearch(e.targets, agent); !ok {
 		return fail(codes.NotFound, "NOT_FOUND", fmt.Sprintf("command %s was not given to agent %.150q", id, agent))
 	}
 	return nil

@@ -178,25 +178,28 @@ func readEnded(ctx context.Context, s store.Store, id string) (*endedCommand, er
 	return e, err
 }
 
-// endedCommands keeps those that were asked for last: reports come again, and
-// pages are read, in bursts of one command. The zero value is ready to use.
+// endedCommands keeps some that were asked for lately: reports come again, and
+// pages are read, of one command after the other and of a few in turn. The zero
+// value is ready to use.
 type endedCommands struct {
-	mu     sync.Mutex
-	kept   [4]*endedCommand
-	oldest int
+	mu    sync.Mutex
+	kept  map[string]*endedCommand
+	total int // weight of kept
 }
 
-// get may block for the store.
+// keptWeight bounds the weight of what is kept, which takes some 40 bytes a target.
+const keptWeight = 4 * maxTargets
+
+func (e *endedCommand) weight() int { return len(e.targets) + 10 }
+
+// get may block for the store. Nobody may write to what it returns.
 func (k *endedCommands) get(ctx context.Context, s store.Store, id string) (*endedCommand, error) {
 	if e := k.find(id); e != nil {
 		return e, nil
 	}
 	e, err := readEnded(ctx, s, id)
 	if err == nil && len(e.at) > 0 && len(e.at) == len(e.targets) { // else it has not ended, or is being removed
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		k.kept[k.oldest] = e
-		k.oldest = (k.oldest + 1) % len(k.kept)
+		k.keep(e)
 	}
 	return e, err
 }
@@ -204,10 +207,27 @@ func (k *endedCommands) get(ctx context.Context, s store.Store, id string) (*end
 func (k *endedCommands) find(id string) *endedCommand {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for _, e := range k.kept {
-		if e != nil && e.id == id {
-			return e
-		}
+	return k.kept[id]
+}
+
+// keep makes room by letting any other go: if it were the oldest, none of those
+// asked for in turn would be found again when there is one too many.
+func (k *endedCommands) keep(e *endedCommand) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.kept == nil {
+		k.kept = map[string]*endedCommand{}
 	}
-	return nil
+	if k.kept[e.id] != nil {
+		return // read by two at once
+	}
+	for id, other := range k.kept {
+		if k.total+e.weight() <= keptWeight {
+			break
+		}
+		delete(k.kept, id)
+		k.total -= other.weight()
+	}
+	k.kept[e.id] = e
+	k.total += e.weight()
 }
