@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/musterhq/muster/coordinator/store"
 	musterv1 "github.com/musterhq/muster/proto/muster/v1"
 )
 
@@ -30,7 +31,8 @@ const (
 	maxKeptList     = 32 << 10 // bytes of a target list that is shown with its command
 	maxLabelBytes   = 16 << 10
 	maxReason       = 4 << 10
-	maxResult       = 192 << 10 // so that a pack which it is the last of stays under the store's 256 KiB
+	maxResult       = 192 << 10
+	maxTarget       = store.MaxValue - resultOverhead // bytes of a whole report, which goes into one row
 )
 
 // checkCommand returns the faults of a command at once, each with the path of its

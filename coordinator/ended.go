@@ -24,10 +24,11 @@ func (e *Ended) Ops() []store.Op {
 		{Space: spaceHistory, Key: cmdKey(cmd.Id), Value: encode(cmd)},
 		{Space: spaceHistory, Key: sumKey(cmd.Id), Value: encode(sum)},
 	}
-	agents, at := make([]string, len(e.Targets)), make([]place, len(e.Targets))
-	ops = append(ops, packOps(cmd.Id, e.Targets)...)
+	agents := make([]string, len(e.Targets))
+	packs, at := packOps(cmd.Id, e.Targets)
+	ops = append(ops, packs...)
 	for i, t := range e.Targets {
-		agents[i], at[i] = t.AgentId, placeIn(0, i) // in the next pack when this one is full
+		agents[i] = t.AgentId
 		if i < len(e.Stdout) && len(e.Stdout[i]) > 0 {
 			ops = append(ops, store.Op{Space: spaceBulk, Key: outKey(cmd.Id, t.AgentId, uint32(musterv1.Stream_STDOUT), 0), Value: e.Stdout[i]})
 		}

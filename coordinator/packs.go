@@ -102,6 +102,11 @@ type result struct {
 	value  []byte // encoded
 }
 
+// hasRoom reports whether a pack of so many Targets and bytes takes one more.
+func hasRoom(targets, bytes, more int) bool {
+	return targets < packTargets && bytes < packBytes && bytes+more+resultOverhead <= store.MaxValue
+}
+
 // resultOverhead is what a result takes in a row and is not its value, at most
 // when it is alone there.
 const resultOverhead = 64
@@ -196,14 +201,15 @@ type pack struct {
 
 // add takes a result if it is the first of a target.
 func (w *packing) add(r result) bool {
-	k := w.packFor(r.target.CommandId)
+	k := w.packFor(r.target.CommandId, len(r.value))
 	return k != nil && k.add(r)
 }
 
-// packFor returns a pack of an open command that has room, or nil.
-func (w *packing) packFor(id string) *pack {
+// packFor returns a pack of an open command that has room for a Target of so many
+// bytes, or nil.
+func (w *packing) packFor(id string, size int) *pack {
 	k := w.open[id]
-	if k != nil && len(k.of) < packTargets && len(k.value) < packBytes {
+	if k != nil && hasRoom(len(k.of), len(k.value), size) {
 		return k
 	}
 	var oc *openCommand
@@ -238,12 +244,22 @@ func appendTarget(pack, t []byte) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(pack, 1, protowire.BytesType), t)
 }
 
-// packOps are the writes of final Targets of a command that is not open yet.
-func packOps(id string, ts []*musterv1.Target) (ops []store.Op) {
-	for t := range slices.Chunk(ts, packTargets) {
-		ops = append(ops, store.Op{Kind: store.PutIfAbsent, Space: spaceHistory, Key: packKey(id, uint32(len(ops))), Value: encode(&musterv1.ResultPack{Targets: t})})
+// packOps are the writes of final Targets of a command that is not open yet, and
+// where they go.
+func packOps(id string, ts []*musterv1.Target) (ops []store.Op, at []place) {
+	targets := 0 // of the last pack
+	for _, t := range ts {
+		value := encode(t)
+		if len(ops) == 0 || !hasRoom(targets, len(ops[len(ops)-1].Value), len(value)) {
+			ops = append(ops, store.Op{Kind: store.PutIfAbsent, Space: spaceHistory, Key: packKey(id, uint32(len(ops)))})
+			targets = 0
+		}
+		last := &ops[len(ops)-1]
+		last.Value = appendTarget(last.Value, value)
+		at = append(at, placeIn(uint32(len(ops)-1), targets))
+		targets++
 	}
-	return ops
+	return ops, at
 }
 
 // eachPack calls fn for every pack of a command, in their order.

@@ -23,6 +23,8 @@ import (
 type disk struct {
 	forget atomic.Bool // commits of results are applied, and it does not know it
 	deaf   atomic.Bool // nothing can be read
+
+	commits atomic.Int32 // so far
 }
 
 // slowDisk has a store whose commits take 10 ms, so that several results wait for
@@ -34,6 +36,7 @@ func slowDisk(t *testing.T, body func(t *testing.T, r *rig, d *disk)) {
 			switch c.Method {
 			case faulty.Commit:
 				f.Delay = 10 * time.Millisecond
+				d.commits.Add(1)
 			case faulty.Get:
 				if d.deaf.Load() {
 					f.Refuse = errors.New("not now")
@@ -363,5 +366,85 @@ func TestIndexIsMadeWhole(t *testing.T) {
 	var row musterv1.ResultIndex
 	if err := proto.Unmarshal(ops[0].Value, &row); err != nil || len(row.Places) != 2 || place(row.Places[1]) != want[1] {
 		t.Errorf("got %v, want %v (%v)", &row, want, err)
+	}
+}
+
+// A report that no row can hold is refused, and costs the others nothing: a batch
+// with it would be stored write by write.
+func TestReportThatFitsNoRow(t *testing.T) {
+	slowDisk(t, func(t *testing.T, r *rig, d *disk) {
+		const agents = 100
+		var ps []*peer
+		for i := range agents {
+			ps = append(ps, r.peer(fmt.Sprintf("a-%03d", i)).join())
+		}
+		time.Sleep(time.Minute)
+		id := r.submit(&musterv1.Command{Type: "ping", Target: &musterv1.TargetSelector{All: true}}).Id
+		time.Sleep(time.Second)
+		synctest.Wait()
+		before := d.commits.Load()
+		for i, p := range ps {
+			tell := &musterv1.Target{CommandId: id, AgentId: p.reg.AgentId, State: musterv1.Target_SUCCEEDED}
+			if i == agents/2 {
+				tell.Signal = strings.Repeat("X", store.MaxValue)
+			}
+			if err := p.current().Send(tell); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if n := d.commits.Load() - before; n > 10 {
+			t.Errorf("%d commits", n)
+		}
+		if got := r.command(id).Counts.Succeeded; got != agents-1 {
+			t.Errorf("%d results are stored", got)
+		}
+		if got := ps[agents/2].lastNack(); got.Reason != musterv1.Nack_INVALID {
+			t.Errorf("got %v", got)
+		}
+		for _, p := range ps {
+			p.leave()
+		}
+	})
+}
+
+// Targets as large as may be are packed so that no row is too large, in one batch
+// and in the writes of a command that was never open.
+func TestLargeTargetsAreApart(t *testing.T) {
+	sized := func(agent string, n int) *musterv1.Target {
+		return &musterv1.Target{CommandId: "c", AgentId: agent, State: musterv1.Target_SUCCEEDED, Signal: strings.Repeat("x", n)}
+	}
+	large := sized("b", maxTarget-100)
+	if n := proto.Size(large); n > maxTarget || n < maxTarget-100 {
+		t.Fatalf("a Target of %d bytes", n)
+	}
+	ts := []*musterv1.Target{sized("a", packBytes/2), large}
+	p, oc := blindPacker(nil)
+	defer p.store.Close()
+	if _, _, err := p.commit(t.Context(), nil, []result{resultOf(ts[0]), resultOf(ts[1])}); err != nil {
+		t.Fatal(err)
+	}
+	e := Ended{Command: &musterv1.Command{Id: "d"}}
+	for i := range 100 {
+		e.Targets = append(e.Targets, sized(fmt.Sprintf("%03d", i), 20<<10))
+	}
+	for _, op := range e.Ops() {
+		if _, err := p.store.Commit(t.Context(), store.Batch{Ops: []store.Op{op}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ended, err := readEnded(t.Context(), p.store, "d")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id, c := range map[string]struct {
+		want []*musterv1.Target
+		at   []place
+	}{"c": {ts, oc.placesOf([]string{"a", "b"})}, "d": {e.Targets, ended.at}} {
+		got, err := targetsAt(t.Context(), p.store, id, c.at)
+		if err != nil || !slices.EqualFunc(got, c.want, func(a, b *musterv1.Target) bool { return proto.Equal(a, b) }) {
+			t.Errorf("command %s: %d targets are not as they were stored (%v)", id, len(got), err)
+		}
 	}
 }

@@ -167,6 +167,9 @@ func (c *Coordinator) checkTarget(a *agent, t *musterv1.Target) error {
 	if t.Late != nil {
 		return bad("late", "set by the coordinator")
 	}
+	if n := proto.Size(t); n > maxTarget {
+		return bad("", "%d bytes, at most %d", n, maxTarget)
+	}
 	return nil
 }
 

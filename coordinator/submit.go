@@ -121,7 +121,8 @@ func (c *Coordinator) settledAtOnce(cmd *musterv1.Command, targets []string) []s
 	if cmd.WhenOffline == musterv1.Command_CANCEL {
 		settle(c.fleet.offline(rest), musterv1.Target_CANCELLED, "the agent was offline when the command was submitted")
 	}
-	return packOps(cmd.Id, ts)
+	ops, _ := packOps(cmd.Id, ts)
+	return ops
 }
 
 // storeCommand writes the target lists first and then, in one commit, the
