@@ -3,6 +3,7 @@ package coordinator
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -184,6 +185,7 @@ func TestCheckRowKnowsEveryRow(t *testing.T) {
 
 func TestCheckRowRefuses(t *testing.T) {
 	const id = "01M8NHX3F10HS0QFF2JDMNC8QJ"
+	final := &musterv1.Target{CommandId: id, AgentId: "a", State: musterv1.Target_LOST}
 	for _, bad := range []struct {
 		space      store.Space
 		key, value string
@@ -197,6 +199,12 @@ func TestCheckRowRefuses(t *testing.T) {
 		{spaceHistory, "open/" + id, "x"},
 		{spaceHistory, "res/" + id, ""},
 		{spaceHistory, "res/" + id + "/", ""},
+		{spaceHistory, "res/" + id + "/00000000", ""},
+		{spaceHistory, "res/" + id + "/a", string(encode(&musterv1.ResultPack{Targets: []*musterv1.Target{final}}))},
+		{spaceHistory, "res/" + id + "/00000000", string(encode(&musterv1.ResultPack{Targets: []*musterv1.Target{final, {AgentId: "b"}}}))},
+		{spaceHistory, "res/" + id + "/00000000", string(encode(&musterv1.ResultPack{Targets: []*musterv1.Target{final}}))[:5]},
+		{spaceHistory, "res/" + id + "/00000000", string(encode(&musterv1.ResultPack{Targets: slices.Repeat([]*musterv1.Target{final}, packTargets+1)}))},
+		{spaceHistory, "index/" + id + "/a", ""},
 		{spaceHistory, "nonsense/" + id, ""},
 		{spaceBulk, "out/" + id + "/a/1/00000000", ""},
 		{spaceFleet, "agent/", ""},

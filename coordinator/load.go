@@ -212,18 +212,22 @@ func (c *Coordinator) targets(ctx context.Context, id string) (list []string, er
 	return targetList(ctx, c.store, id)
 }
 
-// sweepDrafts removes target lists whose command was never stored.
+// sweepDrafts removes target lists whose command was never stored, and what was
+// stored of results with them.
 func (c *Coordinator) sweepDrafts(ctx context.Context) error {
-	return c.each(ctx, spaceHistory, draftPrefix, func(kv store.KV) error {
+	gone := removal{store: c.store}
+	err := c.each(ctx, spaceHistory, draftPrefix, func(kv store.KV) error {
 		id, _ := splitKey(kv.Key, draftPrefix)
-		err := c.each(ctx, spaceBulk, targetsPrefix+id+"/", func(row store.KV) error {
-			_, err := c.store.Commit(ctx, store.Batch{Ops: []store.Op{{Kind: store.Delete, Space: spaceBulk, Key: row.Key}}})
-			return err
-		})
-		if err != nil {
+		if err := gone.under(ctx, spaceHistory, resPrefix+id+"/", nil); err != nil {
 			return err
 		}
-		_, err = c.store.Commit(ctx, store.Batch{Ops: []store.Op{{Kind: store.Delete, Space: spaceHistory, Key: kv.Key}}})
-		return err
+		if err := gone.under(ctx, spaceBulk, targetsPrefix+id+"/", nil); err != nil {
+			return err
+		}
+		return gone.drop(ctx, spaceHistory, kv.Key) // last, so that a sweep cut short is taken up again
 	})
+	if err != nil {
+		return err
+	}
+	return gone.flush(ctx)
 }

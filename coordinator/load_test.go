@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -15,7 +16,8 @@ import (
 	musterv1 "github.com/musterhq/muster/proto/muster/v1"
 )
 
-// A crash has left target lists without a command, and the disk is full.
+// A crash has left target lists without a command, with results of agents that
+// would not have got it, and the disk is full.
 func TestC107StartOnAFullDisk(t *testing.T) {
 	fleetTest(t, func(t *testing.T, r *rig) {
 		a := r.peer("a").join()
@@ -26,6 +28,7 @@ func TestC107StartOnAFullDisk(t *testing.T) {
 		const draft = "01M8NHX3F10HS0QFF2JDMNC8QJ"
 		_, err := r.store.Commit(t.Context(), store.Batch{Ops: []store.Op{
 			{Space: spaceHistory, Key: draftKey(draft)},
+			{Space: spaceHistory, Key: packKey(draft, 0), Value: encode(&musterv1.ResultPack{Targets: []*musterv1.Target{{AgentId: "a", State: musterv1.Target_CANCELLED}}})},
 			{Space: spaceBulk, Key: targetsKey(draft, 0), Value: encode(&musterv1.TargetList{AgentIds: []string{"a"}})},
 		}})
 		if err != nil {
@@ -47,8 +50,10 @@ func TestC107StartOnAFullDisk(t *testing.T) {
 		r.stop()
 		r.store = whole
 		r.start()
-		if keys := r.keys(spaceBulk); slices.Contains(keys, string(targetsKey(draft, 0))) {
-			t.Errorf("rows after a start with room: %v", keys)
+		for _, k := range append(r.keys(spaceBulk), r.keys(spaceHistory)...) {
+			if strings.Contains(k, draft) {
+				t.Errorf("row %s is left after a start with room", k)
+			}
 		}
 	})
 }

@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"google.golang.org/protobuf/proto"
@@ -19,16 +20,16 @@ var rowForms = map[store.Space]map[string]rowForm{
 		sumPrefix:   {ofCommand, message[musterv1.CommandSummary]},
 		ctlPrefix:   {ofCommand, message[musterv1.CommandControl]},
 		idemPrefix:  {ofAnything, message[musterv1.Idempotency]},
-		sentPrefix:  {ofCommandAnd, message[musterv1.SentMarks]},
-		resPrefix:   {ofCommandAnd, message[musterv1.ResultPack]},
-		indexPrefix: {ofCommandAnd, message[musterv1.ResultIndex]},
+		sentPrefix:  {ofCommandPart, message[musterv1.SentMarks]},
+		resPrefix:   {ofCommandPart, resultPack},
+		indexPrefix: {ofCommandPart, message[musterv1.ResultIndex]},
 		latePrefix:  {ofCommandAnd, message[musterv1.Target]},
 	},
 	spaceBulk: {
-		targetsPrefix: {ofCommandAnd, message[musterv1.TargetList]},
+		targetsPrefix: {ofCommandPart, message[musterv1.TargetList]},
 		outputPrefix:  {ofCommandAnd, output},
 		contentPrefix: {ofAnything, content},
-		outcomePrefix: {ofCommandAnd, message[musterv1.RolloutOutcome]},
+		outcomePrefix: {ofCommandPart, message[musterv1.RolloutOutcome]},
 	},
 	spaceFleet: {
 		agentPrefix:   {ofAnything, message[musterv1.Agent]},
@@ -44,7 +45,7 @@ var rowForms = map[store.Space]map[string]rowForm{
 		verPrefix:     {ofAnything, message[musterv1.ConfigVersion]},
 		stagedPrefix:  {ofAnything, nothing},
 		rolloutPrefix: {ofCommand, message[musterv1.ConfigRollout]},
-		offeredPrefix: {ofCommandAnd, message[musterv1.RolloutOffers]},
+		offeredPrefix: {ofCommandPart, message[musterv1.RolloutOffers]},
 	},
 }
 
@@ -76,6 +77,13 @@ func ofCommandAnd(rest string) bool {
 	return isCommandID(id) && more != ""
 }
 
+// ofCommandPart is of one of several rows that are numbered.
+func ofCommandPart(rest string) bool {
+	id, number, _ := strings.Cut(rest, "/")
+	n, err := strconv.ParseUint(number, 16, 32)
+	return isCommandID(id) && err == nil && number == fmt.Sprintf("%08x", n)
+}
+
 func nothing(value []byte) error {
 	if len(value) > 0 {
 		return fmt.Errorf("holds %d bytes, want none", len(value))
@@ -86,6 +94,22 @@ func nothing(value []byte) error {
 func output(value []byte) error {
 	if len(value) == 0 || len(value) > maxChunk {
 		return fmt.Errorf("holds %d bytes of output, want 1 to %d", len(value), maxChunk)
+	}
+	return nil
+}
+
+func resultPack(value []byte) error {
+	row := &musterv1.ResultPack{}
+	if err := proto.Unmarshal(value, row); err != nil {
+		return fmt.Errorf("is no ResultPack: %w", err)
+	}
+	if n := len(row.Targets); n == 0 || n > packTargets {
+		return fmt.Errorf("holds %d targets, want 1 to %d", n, packTargets)
+	}
+	for _, t := range row.Targets {
+		if t.AgentId == "" || !isFinal(t.State) {
+			return fmt.Errorf("holds a target that is not final, %.150q is %s", t.AgentId, t.State)
+		}
 	}
 	return nil
 }
