@@ -114,14 +114,14 @@ func (b *batcher) run(ctx context.Context) error {
 	defer func() { <-last.landed }()
 	for {
 		queue = next.fill(ctx, append(queue, b.take()...), last)
-		more, ready := b.wake, last.committed
+		more, ready := b.wake, last.over
 		switch {
 		case len(next.writes) == 0 && len(queue) > 0:
 			more, ready = nil, last.landed // the next one has to see what comes of it
 		case len(next.writes) == 0:
 			ready = nil
 		case len(queue) > 0:
-			more = nil // it is full
+			more, ready = nil, last.committed // it is full, so there is nobody to wait for
 		}
 		select {
 		case <-ctx.Done():
@@ -144,7 +144,8 @@ type batch struct {
 	ops    int
 	bytes  int
 
-	committed chan struct{} // closed when the store has answered, and in a rush a moment later
+	committed chan struct{} // closed when the store has answered
+	over      chan struct{} // closed then, and in a rush a moment later
 	landed    chan struct{} // closed when the writes have been told, too
 }
 
@@ -157,13 +158,14 @@ type rowKey struct {
 func keyOf(o store.Op) rowKey { return rowKey{space: o.Space, key: string(o.Key)} }
 
 func newBatch() *batch {
-	return &batch{keys: map[rowKey]struct{}{}, committed: make(chan struct{}), landed: make(chan struct{})}
+	return &batch{keys: map[rowKey]struct{}{}, committed: make(chan struct{}), over: make(chan struct{}), landed: make(chan struct{})}
 }
 
 // landed is a batch before the first.
 func landed() *batch {
 	t := newBatch()
 	close(t.committed)
+	close(t.over)
 	close(t.landed)
 	return t
 }
@@ -236,10 +238,11 @@ func (t *batch) add(w *write) {
 // commit stores t, and tells its writes after those of the batch before.
 func (b *batcher) commit(ctx context.Context, t, before *batch) {
 	outcomes := b.attempt(ctx, t.writes)
+	close(t.committed)
 	if len(t.writes) < rush {
-		close(t.committed)
+		close(t.over)
 	} else {
-		time.AfterFunc(gather, func() { close(t.committed) })
+		time.AfterFunc(gather, func() { close(t.over) })
 	}
 	<-before.landed
 	for i, w := range t.writes {

@@ -173,3 +173,21 @@ func TestBatchGrowsInARush(t *testing.T) {
 		b.commits(nil)
 	})
 }
+
+// A batch that others wait behind can take no more, and waits for nobody. The last
+// one may.
+func TestFullBatchDoesNotWaitForMore(t *testing.T) {
+	batchTest(t, func(t *testing.T, b *batching) {
+		start := time.Now()
+		b.put("first", "first", true)
+		for n := range 3 * store.MaxOps {
+			b.put("rush", fmt.Sprint(n), true)
+		}
+		for range 4 {
+			b.commits(nil)
+		}
+		if d := time.Since(start); len(b.told) != 3*store.MaxOps+1 || d > gather {
+			t.Errorf("%d writes are told after %v", len(b.told), d)
+		}
+	})
+}
