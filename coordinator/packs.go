@@ -48,8 +48,14 @@ func (p *places) take(target int, at place) bool {
 		return false
 	}
 	p.at[target] = at
-	p.next = max(p.next, at.pack()+1)
 	return true
+}
+
+// pass keeps the number of a pack that the store has from being given again.
+func (p *places) pass(pack uint32) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.next = max(p.next, pack+1)
 }
 
 // free takes back places of targets that were not stored.
@@ -89,6 +95,7 @@ func placesIn(targets []string, at []place, agents []string) []place {
 // learn notes the Targets of a pack that the store has, and calls first for each
 // that is the first of its target.
 func (oc *openCommand) learn(pack uint32, ts []*musterv1.Target, first func(target int, t *musterv1.Target)) {
+	oc.places.pass(pack)
 	for i, t := range ts {
 		if target, ok := slices.BinarySearch(oc.targets, t.AgentId); ok && oc.places.take(target, placeIn(pack, i)) {
 			first(target, t)

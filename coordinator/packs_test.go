@@ -263,7 +263,7 @@ func TestTargetsOfManyPacks(t *testing.T) {
 	}
 }
 
-// A pack's first Target of an agent counts.
+// A pack's first Target of an agent counts, and no later pack is written over.
 func TestFirstResultInTheOrderOfPacksWins(t *testing.T) {
 	fleetTest(t, func(t *testing.T, r *rig) {
 		a, b := r.peer("a").join(), r.peer("b").join()
@@ -288,6 +288,9 @@ func TestFirstResultInTheOrderOfPacksWins(t *testing.T) {
 		b.report(id, musterv1.Target_SUCCEEDED)
 		b.wantAcked(id)
 		r.wantState(id, "a", musterv1.Target_FAILED)
+		if packs, targets := r.packsOf(id); packs != 3 || targets != 3 {
+			t.Errorf("%d packs of %d targets are stored, want one more than there were", packs, targets)
+		}
 		if got := r.command(id); got.State != musterv1.Command_DONE || got.Counts.Failed != 1 || got.Counts.Succeeded != 1 {
 			t.Errorf("got %v", got)
 		}
