@@ -2,12 +2,12 @@ package coordinator
 
 import (
 	"fmt"
+	"slices"
 	"testing"
-
-	musterv1 "github.com/musterhq/muster/proto/muster/v1"
 
 	"github.com/musterhq/muster/coordinator/store"
 	"github.com/musterhq/muster/coordinator/store/faulty"
+	musterv1 "github.com/musterhq/muster/proto/muster/v1"
 )
 
 // Agents that tell again of several commands in turn cost no reading of target
@@ -43,21 +43,35 @@ func TestEndedCommandsInTurnAreReadOnce(t *testing.T) {
 	}
 }
 
+// As many commands to a whole fleet are kept as may be in flight, and never more
+// than fit.
 func TestEndedCommandsAreBounded(t *testing.T) {
+	fleet := make([]string, maxTargets)
+	for i := range fleet {
+		fleet[i] = fmt.Sprintf("agent-%06d", i)
+	}
 	var k endedCommands
-	for n := range 100 {
-		e := &endedCommand{id: fmt.Sprint(n), targets: make([]string, 1+n%7*maxTargets/6)}
+	keep := func(n int, targets []string) {
+		e := &endedCommand{id: fmt.Sprint(n), targets: targets, at: make([]place, len(targets))}
 		k.keep(e)
-		k.keep(e)
-		total := 0
-		for _, e := range k.kept {
-			total += e.weight()
-		}
-		if total != k.total || total > keptWeight {
-			t.Fatalf("after %d: %d kept, counted %d, at most %d", n+1, total, k.total, keptWeight)
-		}
 		if k.find(e.id) == nil {
 			t.Fatalf("the last of %d is not kept", n+1)
 		}
+		if bytes := k.bytesLocked(); len(k.kept) > keptCommands || bytes > keptBytes {
+			t.Fatalf("after %d: %d commands of %d bytes are kept", n+1, len(k.kept), bytes)
+		}
+	}
+	inFlight := Config{}.withDefaults().InFlight
+	for n := range inFlight {
+		keep(n, slices.Clone(fleet))
+	}
+	if len(k.kept) != inFlight {
+		t.Errorf("%d commands to all agents are kept, want %d", len(k.kept), inFlight)
+	}
+	for n := range 20 {
+		keep(1000+n, slices.Clone(fleet[n:maxTargets/2]))
+	}
+	for n := range 2 * keptCommands {
+		keep(2000+n, slices.Clone(fleet[n:n+1]))
 	}
 }

@@ -178,19 +178,20 @@ func readEnded(ctx context.Context, s store.Store, id string) (*endedCommand, er
 	return e, err
 }
 
-// endedCommands keeps some that were asked for lately: reports come again, and
-// pages are read, of one command after the other and of a few in turn. The zero
-// value is ready to use.
+// endedCommands keeps some that were asked for lately: pages are read one after the
+// other, and agents that were away for long tell late of all that they were sent,
+// each of them of the same commands in turn. The zero value is ready to use.
 type endedCommands struct {
-	mu    sync.Mutex
-	kept  map[string]*endedCommand
-	total int // weight of kept
+	mu   sync.Mutex
+	kept map[string]*endedCommand
 }
 
-// keptWeight bounds the weight of what is kept, which takes some 40 bytes a target.
-const keptWeight = 4 * maxTargets
-
-func (e *endedCommand) weight() int { return len(e.targets) + 10 }
+// What is kept at most: four times the commands that may be in flight, and of a
+// fleet of 100,000 agents as many as that.
+const (
+	keptCommands = 256
+	keptBytes    = 32 << 20
+)
 
 // get may block for the store. Nobody may write to what it returns.
 func (k *endedCommands) get(ctx context.Context, s store.Store, id string) (*endedCommand, error) {
@@ -211,23 +212,41 @@ func (k *endedCommands) find(id string) *endedCommand {
 }
 
 // keep makes room by letting any other go: if it were the oldest, none of those
-// asked for in turn would be found again when there is one too many.
+// asked for in turn would be found again when there is one too many. Commands to
+// the same agents share their list.
 func (k *endedCommands) keep(e *endedCommand) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.kept == nil {
 		k.kept = map[string]*endedCommand{}
 	}
-	if k.kept[e.id] != nil {
-		return // read by two at once
-	}
-	for id, other := range k.kept {
-		if k.total+e.weight() <= keptWeight {
+	for _, other := range k.kept {
+		if slices.Equal(other.targets, e.targets) {
+			e.targets = other.targets
 			break
 		}
-		delete(k.kept, id)
-		k.total -= other.weight()
 	}
 	k.kept[e.id] = e
-	k.total += e.weight()
+	for id := range k.kept {
+		if len(k.kept) <= keptCommands && k.bytesLocked() <= keptBytes {
+			break
+		}
+		if id != e.id {
+			delete(k.kept, id)
+		}
+	}
+}
+
+// bytesLocked is about what they take.
+func (k *endedCommands) bytesLocked() (n int) {
+	lists := map[*string]struct{}{}
+	for _, e := range k.kept {
+		n += 4 * len(e.at)
+		list := &e.targets[0]
+		if _, counted := lists[list]; !counted {
+			lists[list] = struct{}{}
+			n += 48 * len(e.targets) // an id, and where it is
+		}
+	}
+	return n
 }
