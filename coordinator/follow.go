@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -74,18 +75,18 @@ func (c *Coordinator) catchUp(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	var ts []*musterv1.Target
-	err = eachPack(ctx, c.store, id, func(n uint32, more []*musterv1.Target) error {
-		ts = append(ts, more...)
-		c.learn(id, n, more)
+	var ended, halted, going []*openCommand
+	err = eachPack(ctx, c.store, id, func(n uint32, ts []*musterv1.Target) error {
+		c.learn(id, n, ts)
+		e, h, g := c.ledger.finals(ts)
+		ended, halted, going = append(ended, e...), append(halted, h...), append(going, g...)
+		c.settled(ts)
 		return nil
 	})
+	c.afterFinals(ended, halted, slices.Compact(going)) // also of a part: it is told once
 	if err != nil {
 		return err
 	}
-	ended, halted, going := c.ledger.finals(ts)
-	c.settled(ts)
-	c.afterFinals(ended, halted, going)
 	if err := c.each(ctx, spaceHistory, ctlPrefix+id, func(kv store.KV) error { _, err := c.applyControl(kv); return err }); err != nil {
 		return err
 	}
