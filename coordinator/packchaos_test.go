@@ -58,6 +58,9 @@ func (s *packStory) step() {
 		s.store.(*faulty.Store).CutWatches()
 	case s.chance(0.005):
 		_, _ = s.cmds.CancelCommand(s.t.Context(), &musterv1.ControlCommandRequest{Id: id})
+	case s.chance(0.01): // what it said is on its way, or lost
+		p.leave()
+		p.join()
 	case s.chance(0.005):
 		s.restart()
 	default:
@@ -204,6 +207,9 @@ func packStoryOf(t *testing.T, seed uint64) {
 			cmd := to()
 			cmd.Target = &musterv1.TargetSelector{All: true}
 			cmd.ExpiresIn, cmd.Timeout = lasting(time.Duration(1+s.random.IntN(3))*time.Second), lasting(time.Second)
+			if s.chance(0.3) {
+				cmd.Rollout = &musterv1.Rollout{Batch: "3", MaxFailures: "2"}
+			}
 			s.ids = append(s.ids, s.submit(cmd).Id)
 		}
 		s.bad.Store(true)

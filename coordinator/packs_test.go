@@ -345,6 +345,9 @@ func TestPlacesAfterAFailedCommit(t *testing.T) {
 			if err != nil || ts[0].GetAgentId() != "a" || ts[1] != nil {
 				t.Errorf("read %v, %v", ts, err)
 			}
+			if n := len(p.fresh.byKey); n != 1 {
+				t.Errorf("%d packs are kept for the watch, want the one that is stored", n)
+			}
 			if !c.taken && oc.places.at[0].pack() == 0 {
 				t.Error("the number of the failed pack was used again")
 			}
