@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -74,4 +75,25 @@ func TestEndedCommandsAreBounded(t *testing.T) {
 	for n := range 2 * keptCommands {
 		keep(2000+n, slices.Clone(fleet[n:n+1]))
 	}
+}
+
+// A damaged index hides no results: they are found in the packs.
+func TestTargetsWithABadIndex(t *testing.T) {
+	fleetTest(t, func(t *testing.T, r *rig) {
+		a := r.peer("a").join()
+		id := r.submit(to("a")).Id
+		a.report(id, musterv1.Target_SUCCEEDED)
+		a.leave()
+		r.stop()
+		_, err := r.store.Commit(context.Background(), store.Batch{Ops: []store.Op{{Space: spaceHistory, Key: indexKey(id, 0), Value: []byte{0xff}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.start()
+		r.wantState(id, "a", musterv1.Target_SUCCEEDED)
+		a.join()
+		defer a.leave()
+		a.report(id, musterv1.Target_SUCCEEDED)
+		a.wantAcked(id)
+	})
 }

@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -160,22 +161,38 @@ type endedCommand struct {
 }
 
 func readEnded(ctx context.Context, s store.Store, id string) (*endedCommand, error) {
-	e := &endedCommand{id: id}
-	var err error
-	if e.targets, err = targetList(ctx, s, id); err != nil {
+	targets, err := targetList(ctx, s, id)
+	if err != nil {
 		return nil, err
 	}
+	at, err := readIndex(ctx, s, id)
+	if errors.Is(err, errBadRow) { // the packs tell the same, if one reads them all
+		at, err = placesInPacks(ctx, s, id, targets)
+	}
+	return &endedCommand{id: id, targets: targets, at: at}, err
+}
+
+func readIndex(ctx context.Context, s store.Store, id string) (at []place, err error) {
 	err = eachRow(ctx, s, spaceHistory, []byte(indexPrefix+id+"/"), nil, func(kv store.KV) error {
 		row := &musterv1.ResultIndex{}
 		if err := decode(kv.Key, kv.Value, row); err != nil {
 			return err
 		}
 		for _, p := range row.Places {
-			e.at = append(e.at, place(p))
+			at = append(at, place(p))
 		}
 		return nil
 	})
-	return e, err
+	return at, err
+}
+
+func placesInPacks(ctx context.Context, s store.Store, id string, targets []string) ([]place, error) {
+	oc := &openCommand{targets: targets, places: places{at: make([]place, len(targets))}}
+	err := eachPack(ctx, s, id, func(n uint32, ts []*musterv1.Target) error {
+		oc.learn(n, ts, func(int, *musterv1.Target) {})
+		return nil
+	})
+	return oc.places.at, err
 }
 
 // endedCommands keeps some that were asked for lately: pages are read one after the
