@@ -110,7 +110,7 @@ func (b *batcher) release(ws []*write) {
 // acknowledged: its senders send it again.
 func (b *batcher) run(ctx context.Context) error {
 	var queue []*write // taken, and in no batch yet
-	next, last := newBatch(), landed()
+	next, last := newBatch(0), landed()
 	defer func() { <-last.landed }()
 	for {
 		queue = next.fill(ctx, append(queue, b.take()...), last)
@@ -130,7 +130,7 @@ func (b *batcher) run(ctx context.Context) error {
 		case <-ready:
 			if len(next.writes) > 0 {
 				go b.commit(ctx, next, last)
-				next, last = newBatch(), next
+				next, last = newBatch(len(next.keys)), next
 			}
 		}
 	}
@@ -157,13 +157,14 @@ type rowKey struct {
 
 func keyOf(o store.Op) rowKey { return rowKey{space: o.Space, key: string(o.Key)} }
 
-func newBatch() *batch {
-	return &batch{keys: map[rowKey]struct{}{}, committed: make(chan struct{}), over: make(chan struct{}), landed: make(chan struct{})}
+// newBatch is a batch that will hold about as many keys as another did.
+func newBatch(keys int) *batch {
+	return &batch{keys: make(map[rowKey]struct{}, keys), committed: make(chan struct{}), over: make(chan struct{}), landed: make(chan struct{})}
 }
 
 // landed is a batch before the first.
 func landed() *batch {
-	t := newBatch()
+	t := newBatch(0)
 	close(t.committed)
 	close(t.over)
 	close(t.landed)
@@ -261,8 +262,11 @@ type outcome struct {
 // attempt commits writes, all or none; but one that is to blame takes none of the
 // others with it.
 func (b *batcher) attempt(ctx context.Context, ws []*write) []outcome {
-	var ops []store.Op
-	var results []result
+	nops, nresults := 0, 0
+	for _, w := range ws {
+		nops, nresults = nops+len(w.made), nresults+len(w.results)
+	}
+	ops, results := make([]store.Op, 0, nops), make([]result, 0, nresults)
 	for _, w := range ws {
 		ops, results = append(ops, w.made...), append(results, w.results...)
 	}
@@ -281,10 +285,11 @@ func (b *batcher) attempt(ctx context.Context, ws []*write) []outcome {
 		err = fmt.Errorf("commit of %d rows and %d results: %w", len(ops), len(results), err)
 		pause(ctx, 100*time.Millisecond) // a full disk must not become a spin
 	}
+	skipped := make([]bool, 0, nops+nresults)
 	for i, w := range ws {
-		skipped := make([]bool, 0, w.rows())
+		from := len(skipped)
 		skipped = append(append(skipped, skippedOps[:len(w.made)]...), skippedResults[:len(w.results)]...)
-		outcomes[i] = outcome{skipped, err}
+		outcomes[i] = outcome{skipped[from:], err}
 		skippedOps, skippedResults = skippedOps[len(w.made):], skippedResults[len(w.results):]
 	}
 	return outcomes

@@ -201,8 +201,9 @@ func (w *packing) stored(ctx context.Context) bool {
 type pack struct {
 	oc      *openCommand
 	number  uint32
-	value   []byte
-	of      []int // targets, by their index
+	values  [][]byte // encoded
+	size    int      // of the row, at most
+	of      []int    // targets, by their index
 	targets []*musterv1.Target
 }
 
@@ -216,7 +217,7 @@ func (w *packing) add(r result) bool {
 // bytes, or nil.
 func (w *packing) packFor(id string, size int) *pack {
 	k := w.open[id]
-	if k != nil && hasRoom(len(k.of), len(k.value), size) {
+	if k != nil && hasRoom(len(k.of), k.size, size) {
 		return k
 	}
 	var oc *openCommand
@@ -235,7 +236,8 @@ func (k *pack) add(r result) bool {
 	if !ok || !k.oc.places.take(i, placeIn(k.number, len(k.of))) {
 		return false
 	}
-	k.value = appendTarget(k.value, r.value)
+	k.values = append(k.values, r.value)
+	k.size += len(r.value) + targetOverhead
 	k.of, k.targets = append(k.of, i), append(k.targets, r.target)
 	return true
 }
@@ -243,13 +245,20 @@ func (k *pack) add(r result) bool {
 func (k *pack) key() []byte { return packKey(k.oc.cmd.Id, k.number) }
 
 func (k *pack) op() store.Op {
-	return store.Op{Kind: store.Put, Space: spaceHistory, Key: k.key(), Value: k.value}
+	row := make([]byte, 0, k.size)
+	for _, value := range k.values {
+		row = appendTarget(row, value)
+	}
+	return store.Op{Kind: store.Put, Space: spaceHistory, Key: k.key(), Value: row}
 }
 
 // appendTarget adds an encoded Target to an encoded ResultPack.
 func appendTarget(pack, t []byte) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(pack, 1, protowire.BytesType), t)
 }
+
+// targetOverhead is what a Target takes in a pack besides itself, at most.
+const targetOverhead = 6
 
 // packOps are the writes of final Targets of a command that is not open yet, and
 // where they go.
