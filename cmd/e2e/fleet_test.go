@@ -23,9 +23,8 @@ import (
 type fleet struct {
 	t           *testing.T
 	dir         string
-	endpoint    string   // of the coordinator, for agents
-	url         string   // of its REST service
-	environ     []string // of the coordinator, besides this process's
+	endpoint    string // of the coordinator, for agents
+	url         string // of its REST service
 	upFlags     []string
 	logTo       *os.File // where what is started next logs to; nil: a file
 	coordinator *process
@@ -79,9 +78,7 @@ func freePort(t *testing.T) int {
 // startCoordinator returns when it serves.
 func (f *fleet) startCoordinator() {
 	f.t.Helper()
-	cmd := exec.Command(filepath.Join(bin, "muster"), f.upArgs()...)
-	cmd.Env = append(cmd.Environ(), f.environ...)
-	f.coordinator = startProcess(f.t, "coordinator", cmd)
+	f.coordinator = startProcess(f.t, "coordinator", exec.Command(filepath.Join(bin, "muster"), f.upArgs()...))
 	eventually(f.t, 20*time.Second, "the coordinator is ready", func() bool {
 		resp, err := http.Get(f.url + "/readyz")
 		if err != nil {

@@ -303,9 +303,7 @@ func TestC064BadUTF8(t *testing.T) {
 // costs little.
 func TestC065Amplification(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t)
-	f.environ = []string{"GOGC=100"} // what is in use counts, and as little garbage as can be
-	f.startCoordinator()
+	f := startFleet(t)
 	f.startAgent("good")
 	f.waitOnline("good")
 	before := f.coordinator.residentKiB()

@@ -7,7 +7,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -62,7 +61,6 @@ func upCommand() *cli.Command {
 				return err
 			}
 			signals.OutliveLog()
-			collectLess()
 			s := &server{
 				data:        c.String("data"),
 				south:       southbound{endpoints: c.StringSlice("listen-agents"), curve: c.Bool("curve"), insecure: c.Bool("insecure-southbound")},
@@ -78,15 +76,6 @@ func upCommand() *cli.Command {
 				}
 			})
 		},
-	}
-}
-
-// collectLess lets the heap grow to three times of what is in use, not twice,
-// before garbage is collected: a collection looks at the stack of every link, of
-// which there are thousands. Whoever sets GOGC decides.
-func collectLess() {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(200)
 	}
 }
 

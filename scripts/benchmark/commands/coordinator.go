@@ -54,7 +54,6 @@ func runVariant(ctx context.Context, args []string) error {
 	if err := f.Parse(args); err != nil {
 		return err
 	}
-	debug.SetGCPercent(200) // as `muster up` does
 	if v.profile != "" {
 		f, err := os.Create(v.profile)
 		if err != nil {
