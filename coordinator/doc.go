@@ -35,7 +35,7 @@
 // The rooms, and the files in each:
 //
 //   - the whole: coordinator, config (what a person may turn), serve (gRPC),
-//     direct (the same, without a socket), token, errors, metrics, quietlog,
+//     direct (the same, without a socket), heap, token, errors, metrics, quietlog,
 //     allowance, etag, page
 //   - the store: keys (all there are), row, rowcheck, batcher, id, idempotency,
 //     load (reads it), follow (its history, as it is written), position

@@ -32,7 +32,7 @@ func (f *fleet) goroutines() int {
 // them: no agent, no descriptor, no goroutine, no memory.
 func TestC022ConnectionChurn(t *testing.T) {
 	t.Parallel()
-	f := startFleet(t)
+	f := startFrugal(t)
 	f.startAgent("a1")
 	f.waitOnline("a1")
 	fds, routines := f.coordinator.descriptors(), f.goroutines()

@@ -26,6 +26,7 @@ type fleet struct {
 	endpoint    string // of the coordinator, for agents
 	url         string // of its REST service
 	upFlags     []string
+	environ     []string // of the coordinator, besides this process's
 	logTo       *os.File // where what is started next logs to; nil: a file
 	coordinator *process
 }
@@ -42,6 +43,16 @@ func startFleetAt(t *testing.T, ip string, upFlags ...string) *fleet {
 	t.Helper()
 	f := newFleet(t, upFlags...)
 	f.endpoint = fmt.Sprintf("tcp://%s:%d", ip, freePort(t))
+	f.startCoordinator()
+	return f
+}
+
+// startFrugal starts a fleet whose coordinator collects garbage early: what its
+// memory grows by is what it keeps.
+func startFrugal(t *testing.T) *fleet {
+	t.Helper()
+	f := newFleet(t)
+	f.environ = []string{"GOGC=100"}
 	f.startCoordinator()
 	return f
 }
@@ -78,7 +89,9 @@ func freePort(t *testing.T) int {
 // startCoordinator returns when it serves.
 func (f *fleet) startCoordinator() {
 	f.t.Helper()
-	f.coordinator = startProcess(f.t, "coordinator", exec.Command(filepath.Join(bin, "muster"), f.upArgs()...))
+	cmd := exec.Command(filepath.Join(bin, "muster"), f.upArgs()...)
+	cmd.Env = append(cmd.Environ(), f.environ...)
+	f.coordinator = startProcess(f.t, "coordinator", cmd)
 	eventually(f.t, 20*time.Second, "the coordinator is ready", func() bool {
 		resp, err := http.Get(f.url + "/readyz")
 		if err != nil {

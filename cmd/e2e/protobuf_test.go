@@ -303,7 +303,7 @@ func TestC064BadUTF8(t *testing.T) {
 // costs little.
 func TestC065Amplification(t *testing.T) {
 	t.Parallel()
-	f := startFleet(t)
+	f := startFrugal(t)
 	f.startAgent("good")
 	f.waitOnline("good")
 	before := f.coordinator.residentKiB()

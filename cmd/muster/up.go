@@ -61,6 +61,9 @@ func upCommand() *cli.Command {
 				return err
 			}
 			signals.OutliveLog()
+			if os.Getenv("GOGC") == "" { // else its rule holds
+				coordinator.SetHeapFloor(heapFloor)
+			}
 			s := &server{
 				data:        c.String("data"),
 				south:       southbound{endpoints: c.StringSlice("listen-agents"), curve: c.Bool("curve"), insecure: c.Bool("insecure-southbound")},
@@ -78,6 +81,9 @@ func upCommand() *cli.Command {
 		},
 	}
 }
+
+// heapFloor is what a coordinator of about 1,000 agents comes to.
+const heapFloor = 48 << 20
 
 // settingsOf are the coordinator's.
 func settingsOf(c *cli.Context) (coordinator.Config, error) {

@@ -54,6 +54,7 @@ func runVariant(ctx context.Context, args []string) error {
 	if err := f.Parse(args); err != nil {
 		return err
 	}
+	coordinator.SetHeapFloor(48 << 20) // as `muster up` does
 	if v.profile != "" {
 		f, err := os.Create(v.profile)
 		if err != nil {
