@@ -133,11 +133,7 @@ func indexOps(id string, at []place) (ops []store.Op) {
 func (c *Coordinator) index(ctx context.Context, oc *openCommand) ([]store.Op, error) {
 	at, whole := oc.allPlaces()
 	if !whole { // a commit that was taken for failed did store them
-		err := eachPack(ctx, c.store, oc.cmd.Id, func(n uint32, ts []*musterv1.Target) error {
-			oc.learn(n, ts, func(int, *musterv1.Target) {})
-			return nil
-		})
-		if err != nil {
+		if err := oc.learnAll(ctx, c.store, oc.cmd.Id); err != nil {
 			return nil, err
 		}
 		if at, whole = oc.allPlaces(); !whole {
@@ -188,11 +184,16 @@ func readIndex(ctx context.Context, s store.Store, id string) (at []place, err e
 
 func placesInPacks(ctx context.Context, s store.Store, id string, targets []string) ([]place, error) {
 	oc := &openCommand{targets: targets, places: places{at: make([]place, len(targets))}}
-	err := eachPack(ctx, s, id, func(n uint32, ts []*musterv1.Target) error {
+	err := oc.learnAll(ctx, s, id)
+	return oc.places.at, err
+}
+
+// learnAll notes where the Targets in all packs of a command are.
+func (oc *openCommand) learnAll(ctx context.Context, s store.Store, id string) error {
+	return eachPack(ctx, s, id, func(n uint32, ts []*musterv1.Target) error {
 		oc.learn(n, ts, func(int, *musterv1.Target) {})
 		return nil
 	})
-	return oc.places.at, err
 }
 
 // endedCommands keeps some that were asked for lately: pages are read one after the
