@@ -17,7 +17,7 @@ func benchCommands(ctx context.Context, args []string) (err error) {
 	o.StringVar(&cfg.Agentd, "agentd", "muster-agentd", "the program muster-agentd")
 	o.StringVar(&cfg.Dir, "dir", "", "folder for data, on the disk to be measured (the system's for temporary files)")
 	o.IntVar(&cfg.Agents, "agents", cfg.Agents, "agents of a large fleet")
-	o.IntVar(&cfg.Rounds, "runs", 9, "rounds, of which the median is taken")
+	o.IntVar(&cfg.Rounds, "runs", 25, "rounds, of which the median is taken")
 	o.IntVar(&cfg.Starts, "starts", 500, "programs started")
 	o.DurationVar(&cfg.Time, "time", 10*time.Second, "how long heartbeats are watched")
 	o.DurationVar(&cfg.Idle, "idle", 25*time.Second, "how long a fleet idles before memory is read")
