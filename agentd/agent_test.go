@@ -288,7 +288,8 @@ func TestNotStartedIfThatCannotBeJournaled(t *testing.T) {
 	n := bustest.NewNet()
 	file := filepath.Join(t.TempDir(), "ran")
 	c := serve(t, n)
-	runAgent(t, n, Config{Dir: t.TempDir(), ID: "a", Allow: []string{"exec"}, Parallel: 1}, failing(kindStarted))
+	a := runAgent(t, n, Config{Dir: t.TempDir(), ID: "a", Allow: []string{"exec"}, Parallel: 1}, failing(kindStarted))
+	awaitExecutor(t, a.executor)
 	goOn := filepath.Join(t.TempDir(), "go")
 	c.send(t, shell("before", "true"+waitFile(goOn)), shell("x", "echo ran >"+file)) // x has to wait, or its start is one record with its receipt
 	c.waitFor(t, "x", musterv1.Target_RECEIVED)

@@ -14,6 +14,22 @@ import (
 	musterv1 "github.com/musterhq/muster/proto/muster/v1"
 )
 
+// awaitExecutor returns when what comes may begin at once: an agent may hear of a
+// command before its executor works, and then it waits for that.
+func awaitExecutor(t *testing.T, e *executor) {
+	t.Helper()
+	works := func() bool {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		return e.occupy != nil
+	}
+	for late := time.Now().Add(30 * time.Second); !works(); time.Sleep(time.Millisecond) {
+		if time.Now().After(late) {
+			t.Fatal("the executor does not work")
+		}
+	}
+}
+
 // Between a command's coming and its program's start is one fsync, if it need not
 // wait, and one Target says both.
 func TestReceiptAndStartAreOneRecord(t *testing.T) {
